@@ -1,0 +1,155 @@
+"""Recipes: YAML files checked against typed classes, with overrides from the command line."""
+
+import re
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from infolm.averaging.tail import NoAverageConfig, TailConfig, TriggeredConfig
+from infolm.data.corpora import DataConfig
+from infolm.data.stream import StreamConfig
+from infolm.errors import InfolmError
+from infolm.models.recurrent import RecurrentConfig
+from infolm.objectives.likelihood import LikelihoodConfig
+from infolm.section import Section, nearest
+from infolm.training.loop import TrainConfig
+from infolm.training.optimisers import OptimiserConfig
+
+AveragingConfig = Annotated[
+    NoAverageConfig | TailConfig | TriggeredConfig, Field(discriminator="kind")
+]
+
+
+class Expected(Section):
+    """What the recipe should reach, and who says so."""
+
+    valid: float = Field(description="perplexity on the validation split")
+    test: float = Field(description="perplexity on the test split")
+    source: str = Field(description="the paper's table, or the command that measured it")
+
+
+class Recipe(Section):
+    """One experiment: what is trained on what, how, and what to expect."""
+
+    title: str = Field("", description="one line for the list of recipes")
+    paper: str = Field("", description="where the settings come from")
+    expected: Expected | None = None
+    variants: dict[str, str] = Field(
+        default_factory=dict, description="named overrides, such as a paper's ablations"
+    )
+    seed: int = Field(1, ge=0)
+    start_from: Path | None = Field(None, description="a run whose weights training starts from")
+    data: DataConfig
+    feed: StreamConfig = StreamConfig()
+    model: RecurrentConfig = RecurrentConfig()
+    objective: LikelihoodConfig = LikelihoodConfig()
+    optimiser: OptimiserConfig
+    averaging: AveragingConfig = NoAverageConfig()
+    train: TrainConfig = TrainConfig()
+
+    def as_yaml(self) -> str:
+        """Every value, resolved, in a form that can be read back."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def load_recipe(source: str, overrides: list[str] | None = None) -> Recipe:
+    """The recipe called `source` (a name of the list, or a YAML file), with `key=value` overrides."""
+    text, name = _read(source)
+    try:
+        tree = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InfolmError(f"{name} is not valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(tree, dict):
+        raise InfolmError(f"{name} is not a recipe: it must be a mapping with 'data' and so on")
+    for override in overrides or []:
+        _apply(tree, override)
+    try:
+        return Recipe.model_validate(tree)
+    except ValidationError as error:
+        raise InfolmError(f"{name}: {explain(error, tree)}") from None
+
+
+def _folder() -> Traversable:
+    return resources.files("infolm") / "recipes"
+
+
+def recipe_names() -> list[str]:
+    """The recipes that come with infolm, as paper/corpus."""
+    return sorted(
+        f"{paper.name}/{file.name.removesuffix('.yaml')}"
+        for paper in _folder().iterdir()
+        if paper.is_dir()
+        for file in paper.iterdir()
+        if file.name.endswith(".yaml")
+    )
+
+
+def _read(source: str) -> tuple[str, str]:
+    path = Path(source)
+    if path.suffix in {".yaml", ".yml"}:
+        try:
+            return path.read_text(encoding="utf-8"), source
+        except (OSError, UnicodeDecodeError) as error:
+            raise InfolmError(f"{source} cannot be read: {error}") from error
+    names = recipe_names()
+    if source not in names:
+        raise InfolmError(
+            f"there is no recipe '{source}'{nearest(source, names)}: "
+            f"`infolm recipes` lists them; a file must end in .yaml"
+        )
+    return (_folder() / f"{source}.yaml").read_text(encoding="utf-8"), source
+
+
+def _apply(tree: dict[str, Any], override: str) -> None:
+    key, separator, value = override.partition("=")
+    if not separator or not key:
+        raise InfolmError(f"'{override}' is no override: write key=value, as in seed=2")
+    *parents, last = key.split(".")
+    node = tree
+    for parent in parents:
+        child = node.get(parent)
+        if child is None:
+            child = node[parent] = {}
+        if not isinstance(child, dict):
+            raise InfolmError(f"{key}: '{parent}' is a value, not a section")
+        node = child
+    try:
+        new = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise InfolmError(f"{key}: '{value}' is not valid YAML") from error
+    if last == "kind" and node.get("kind") != new:
+        node.clear()  # another kind has other keys
+    node[last] = new
+
+
+def explain(error: ValidationError, tree: dict[str, Any]) -> str:
+    """Each fault of `tree`: its path, what is wrong, what is allowed, the nearest match."""
+    return "; ".join(_explain_one(details, tree) for details in error.errors())
+
+
+def _explain_one(details: ErrorDetails, tree: Any) -> str:
+    keys = []
+    for part in details["loc"]:
+        # Pydantic puts the kind of a section into the path; it is no key of the recipe.
+        if isinstance(tree, dict) and part in tree:
+            keys.append(str(part))
+            tree = tree[part]
+        elif details["type"] == "missing" and part == details["loc"][-1]:
+            keys.append(str(part))
+    path, value, context = ".".join(keys), details["input"], details.get("ctx", {})
+    prefix = f"{path}: " if path else ""
+    if details["type"] == "missing":
+        return f"{prefix}is missing"
+    if details["type"] == "value_error":
+        return f"{prefix}{context['error']}"
+    if details["type"] in {"literal_error", "union_tag_invalid"}:
+        if details["type"] == "union_tag_invalid":
+            prefix, value = f"{path}.kind: ", context["tag"]
+        allowed = re.findall("'([^']*)'", context.get("expected") or context["expected_tags"])
+        return f"{prefix}'{value}' is not one of {', '.join(allowed)}{nearest(value, allowed)}"
+    return f"{prefix}{details['msg'][0].lower()}{details['msg'][1:]}, not {value!r}"

@@ -1,0 +1,123 @@
+"""A corpus as a carried stream: truncated back-propagation through time."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from infolm.errors import InfolmError
+from infolm.section import Section
+
+
+class Batch(NamedTuple):
+    """A cut of the stream.
+
+    tokens, targets: (T, B), the targets one place ahead; arrays as the feed gives them, tensors
+    on the model's device when they reach an objective. `fresh` says that the state starts anew
+    here. `rate_scale` multiplies the learning rate of this step.
+    """
+
+    tokens: Any
+    targets: Any
+    fresh: bool
+    rate_scale: float
+
+
+class Feed(Protocol):
+    """An endless source of batches that can say where it is and go back there."""
+
+    epoch: int
+    """Passes over the corpus that are complete."""
+
+    def next(self) -> Batch: ...
+    def fraction(self) -> float:
+        """How much of the present pass is done, in [0, 1)."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class StreamConfig(Section):
+    """The corpus as one stream, folded into parallel columns, the state carried from cut to cut."""
+
+    kind: Literal["stream"] = "stream"
+    batch: int = Field(40, ge=1, description="parallel columns of the stream")
+    bptt: int = Field(70, ge=1, description="time steps of a cut (the base length)")
+    variable: bool = Field(True, description="draw the length of each cut (section 4.1)")
+
+
+def draw_length(base: int, rng: np.random.Generator) -> int:
+    """A length of a cut (Merity et al. 2017, sections 4.1 and 5).
+
+    `base` with probability 0.95, else base / 2; then N(that, 5), at least 5.
+    """
+    mean = base if rng.random() < 0.95 else base / 2
+    return max(5, int(rng.normal(mean, 5)))
+
+
+@dataclass
+class Stream:
+    """Cuts the stream of `tokens` (N,) into batches, pass after pass.
+
+    The N tokens are folded into B columns of N // B tokens each; what is left over at the end
+    is not used. With `columns` = (first, one past the last) only those columns are given out, for
+    one process of several. Cuts follow each other without gap or overlap, so every token of a
+    column but the first is a target once a pass, whatever the lengths.
+    """
+
+    tokens: npt.NDArray[Any]
+    config: StreamConfig
+    seed: int
+    columns: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        height = len(self.tokens) // self.config.batch
+        if height < 2:
+            raise InfolmError(
+                f"the training split has {len(self.tokens)} tokens, too few for "
+                f"{self.config.batch} columns of at least 2: lower feed.batch or bring more text"
+            )
+        first, end = self.columns or (0, self.config.batch)
+        folded = self.tokens[: height * self.config.batch].reshape(self.config.batch, height)
+        self._folded = folded[first:end]
+        self._height = height
+        self._position = 0
+        self._rng = np.random.default_rng(self.seed)
+        self.epoch = 0
+
+    def next(self) -> Batch:
+        bptt = self.config.bptt
+        length = draw_length(bptt, self._rng) if self.config.variable else bptt
+        start = self._position
+        end = min(start + length, self._height - 1)
+        # The memory map is copied here and nowhere else: a cut is all that is ever in memory.
+        cut = self._folded[:, start : end + 1].T.astype(np.int64)
+        self._position = end
+        if end == self._height - 1:
+            self._position, self.epoch = 0, self.epoch + 1
+        # The scale is that of the drawn length, also where the pass ends before it: one
+        # short cut at the end of a pass is then not followed by a tiny step.
+        return Batch(cut[:-1], cut[1:], start == 0, length / bptt)
+
+    def fraction(self) -> float:
+        return self._position / (self._height - 1)
+
+    @property
+    def targets_per_epoch(self) -> int:
+        """Tokens predicted in one pass, over all columns, those of other processes too."""
+        return (self._height - 1) * self.config.batch
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "epoch": self.epoch,
+            "position": self._position,
+            "rng": self._rng.bit_generator.state,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.epoch = state["epoch"]
+        self._position = state["position"]
+        self._rng.bit_generator.state = state["rng"]

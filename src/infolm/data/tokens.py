@@ -1,0 +1,345 @@
+"""Tokens: how a text becomes numbers, and back.
+
+Four kinds, each saved as a Hugging Face `tokenizer.json`:
+
+| kind | a token is | `<eos>` | what the vocabulary lacks |
+| --- | --- | --- | --- |
+| word | a word between blanks, punctuation split off unless the text is pretokenised | its own token | `<unk>` |
+| char | a Unicode character | the newline | `<unk>` |
+| byte | a byte of the UTF-8 text, 256 types | the newline | cannot happen |
+| bpe | a byte-level byte pair, never across a newline | the newline | cannot happen |
+
+Every newline gives exactly one `<eos>`, and nothing else does, but for a word `<eos>` written in
+the text. Where the newline itself is the token, decoding gives back the very text.
+
+The file says all that is needed to encode, so any program with `tokenizers` reads the same
+tokens. Words and characters are looked up here without that library, several times as fast.
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from functools import cached_property, lru_cache
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from infolm.errors import InfolmError
+
+if TYPE_CHECKING:
+    import tokenizers
+
+Kind = Literal["word", "char", "byte", "bpe"]
+
+EOS = "<eos>"
+UNK = "<unk>"
+NO_TOKEN = -1  # what `Tokenizer.lookup` gives for a word or character it does not know
+
+_CODE_POINTS = 0x110000
+_MEMORY = 500_000  # whitespace-separated words whose pieces are remembered while encoding
+
+
+def lower(text: str) -> str:
+    """Lower case, character by character, as `tokenizers` does: no sigma is final."""
+    return text.replace("Σ", "σ").lower()
+
+
+def _character_class(characters: Iterable[str]) -> str:
+    """`characters` as the inside of a regular expression's `[...]`, in ranges."""
+    codes = sorted(map(ord, characters))
+    breaks = [i for i, (a, b) in enumerate(pairwise(codes), 1) if b > a + 1]
+    starts, stops = [0, *breaks], [*breaks, len(codes)]
+    ranges = [(chr(codes[i]), chr(codes[j - 1])) for i, j in zip(starts, stops, strict=True)]
+
+    def quote(c: str) -> str:
+        return "\\" + c if c.isascii() and c.isprintable() and c != " " else c
+
+    return "".join(quote(a) if a == b else f"{quote(a)}-{quote(b)}" for a, b in ranges)
+
+
+@lru_cache(maxsize=2)
+def word_pattern(pretokenised: bool) -> str:
+    """The regular expression whose matches are the words of a text.
+
+    Pretokenised text is split on white space alone. In other text each punctuation mark or symbol
+    is a token of its own, but for the low line and for an apostrophe inside a word. The classes
+    are written out, because `\\w` and `\\s` mean different things to different libraries (and
+    `\\w` would cut a Devanagari word at each vowel sign).
+    """
+    every = list(map(chr, range(_CODE_POINTS)))
+    space = _character_class(c for c in every if c.isspace())
+    if pretokenised:
+        return f"[^{space}]+"
+    marks = _character_class(c for c in every if c != "_" and unicodedata.category(c)[0] in "PS")
+    run = f"[^{space}{marks}]+"
+    return f"{EOS}|{UNK}|{run}(?:['’]{run})*|[{marks}]"
+
+
+def ranked(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """By falling count, ties in the order of their code points."""
+    return sorted(counts, key=lambda item: (-item[1], item[0]))
+
+
+def vocabulary(counts: dict[str, int], eos: str, total: int, limit: int | None) -> list[str]:
+    """The tokens in the order of their numbers: by falling frequency in the training text.
+
+    `counts` holds at least the `limit` most frequent of the text's `total` tokens. `eos` and `<unk>`
+    are always in, and within the limit; what the limit leaves out counts as `<unk>`.
+    """
+    ordinary = ranked((token, n) for token, n in counts.items() if token not in (eos, UNK))
+    kept = dict(ordinary if limit is None else ordinary[: limit - 2])
+    kept[eos] = counts.get(eos, 0)
+    kept[UNK] = total - sum(kept.values())
+    return [token for token, _ in ranked(kept.items())]
+
+
+def byte_characters() -> list[str]:
+    """The printable character that stands for each byte in a byte-level `tokenizer.json`.
+
+    Printable Latin-1 stands for itself; the others take the characters from U+0100 on.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    spare = iter(range(0x100, 0x200))
+    return [chr(b) if b in printable else chr(next(spare)) for b in range(256)]
+
+
+class _Ids(dict[str, int]):
+    """Token to number; `NO_TOKEN` for any other string."""
+
+    def __missing__(self, token: str) -> int:
+        return NO_TOKEN
+
+
+class _Pieces(dict[str, tuple[int, ...]]):
+    """What stands between two blanks -> the numbers of its words, worked out once."""
+
+    def __init__(self, pattern: str, ids: _Ids) -> None:
+        super().__init__()
+        self._findall = re.compile(pattern).findall
+        self._ids = ids
+
+    def __missing__(self, text: str) -> tuple[int, ...]:
+        if len(self) >= _MEMORY:
+            self.clear()
+        pieces = self[text] = tuple(self._ids[word] for word in self._findall(text))
+        return pieces
+
+
+class Tokenizer:
+    """A vocabulary and the rule that cuts a text into its tokens.
+
+    Made by `from_words`, `from_characters`, `from_bytes`, `from_bpe` or `load`.
+    `eos` is the number of `<eos>`; `unk` that of `<unk>`, or None where every text can be encoded.
+    """
+
+    kind: Kind
+    eos: int
+    unk: int | None
+
+    def __init__(self, description: dict[str, Any]) -> None:
+        """`description` is the parsed `tokenizer.json`; the class methods make it."""
+        ids = _Ids(description["model"]["vocab"])
+        description["model"]["vocab"] = ids
+        self._description = description
+        self._ids = ids
+        self._tokens = sorted(ids, key=ids.__getitem__)
+        self.kind = _kind(description)
+        self.eos = ids[{"word": EOS, "char": "\n"}.get(self.kind, byte_characters()[ord("\n")])]
+        self.unk = ids[UNK] if self.kind in ("word", "char") else None
+
+    @classmethod
+    def from_words(
+        cls, words: Sequence[str], *, pretokenised: bool = True, lowercase: bool = False
+    ) -> Self:
+        """Words, numbered as listed; `<eos>` and `<unk>` must be among them."""
+        from tokenizers import Regex, models, normalizers, pre_tokenizers
+
+        backend = _backend(
+            models.WordLevel(_numbered(words), unk_token=UNK),
+            lowercase,
+            normalizers.Replace("\n", f" {EOS} "),
+        )
+        backend.pre_tokenizer = pre_tokenizers.Split(
+            Regex(word_pattern(pretokenised)), behavior="removed", invert=True
+        )
+        return cls(json.loads(backend.to_str()))
+
+    @classmethod
+    def from_characters(cls, characters: Sequence[str], *, lowercase: bool = False) -> Self:
+        """Characters, numbered as listed; the newline and `<unk>` must be among them."""
+        from tokenizers import Regex, decoders, models, pre_tokenizers
+
+        backend = _backend(models.WordLevel(_numbered(characters), unk_token=UNK), lowercase)
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
+        backend.decoder = decoders.Fuse()
+        return cls(json.loads(backend.to_str()))
+
+    @classmethod
+    def from_bytes(cls) -> Self:
+        """The 256 bytes, each numbered by its value."""
+        from tokenizers import decoders, models, pre_tokenizers
+
+        backend = _backend(models.BPE(_numbered(byte_characters()), []), lowercase=False)
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        backend.decoder = decoders.ByteLevel()
+        return cls(json.loads(backend.to_str()))
+
+    @classmethod
+    def from_bpe(cls, texts: Iterable[str], size: int, *, lowercase: bool = False) -> Self:
+        """At most `size` byte pairs, learnt from `texts`; the 256 bytes are among them."""
+        from tokenizers import decoders, models, pre_tokenizers, trainers
+
+        backend = _backend(models.BPE(), lowercase)
+        backend.pre_tokenizer = pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split("\n", behavior="isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+            ]
+        )
+        backend.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=size,
+            min_frequency=2,
+            show_progress=False,
+            initial_alphabet=byte_characters(),
+        )
+        backend.train_from_iterator(texts, trainer)
+        return cls(json.loads(backend.to_str()))
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        try:
+            return cls(json.loads(path.read_bytes()))
+        except OSError as error:
+            raise InfolmError(f"{path} cannot be read: {error.strerror}.") from error
+        except (ValueError, LookupError, TypeError) as error:
+            raise InfolmError(f"{path} is not a vocabulary that infolm saved.") from error
+
+    def save(self, path: Path) -> None:
+        path.write_text(self.to_json(), encoding="utf-8")
+
+    def to_json(self) -> str:
+        return json.dumps(self._description, ensure_ascii=False)
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    @cached_property
+    def lowercase(self) -> bool:
+        return "Lowercase" in json.dumps(self._description["normalizer"])
+
+    def encode(self, text: str) -> NDArray[np.int64]:
+        """The numbers of the text's tokens; a text without a last newline gets no last `<eos>`."""
+        ids = self.lookup(text).astype(np.int64)
+        if self.unk is not None:
+            ids[ids == NO_TOKEN] = self.unk
+        return ids
+
+    def lookup(self, text: str) -> NDArray[np.int32]:
+        """As `encode`, with `NO_TOKEN` in place of `<unk>` for what the vocabulary lacks."""
+        match self.kind:
+            case "word":
+                words = self._normal(text).replace("\n", f" {EOS} ").split()
+                if self._pieces is None:
+                    found: Iterable[int] = map(self._ids.__getitem__, words)
+                    return np.fromiter(found, np.int32, len(words))
+                found = chain.from_iterable(map(self._pieces.__getitem__, words))
+                return np.fromiter(found, np.int32)
+            case "char":
+                codes = self._normal(text).encode("utf-32-le", "surrogatepass")
+                return self._table[np.frombuffer(codes, np.uint32)]
+            case "byte":
+                data = text.encode("utf-8", "surrogateescape")
+                return np.frombuffer(data, np.uint8).astype(np.int32)
+            case "bpe":
+                return np.asarray(self._backend.encode(text).ids, np.int32)
+
+    def decode(self, ids: ArrayLike) -> str:
+        """The text of these tokens; words are joined by a blank, all else as it stood."""
+        numbers: list[int] = np.asarray(ids, np.int64).ravel().tolist()
+        if self.kind in ("byte", "bpe"):
+            return b"".join(map(self._bytes.__getitem__, numbers)).decode("utf-8", "replace")
+        tokens = map(self._tokens.__getitem__, numbers)
+        if self.kind == "char":
+            return "".join(tokens)
+        words = " ".join("\n" if token == EOS else token for token in tokens)
+        return re.sub(" ?\n ?", "\n", words)
+
+    def token(self, id: int) -> str:
+        """One token as a person reads it."""
+        if id == self.eos:
+            return EOS
+        if self.kind in ("byte", "bpe"):
+            text = self._bytes[id].decode("utf-8", "backslashreplace")
+            return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+        return self._tokens[id]
+
+    def unknown(self, text: str) -> list[str]:
+        """The words or characters of the text that the vocabulary lacks, in order, once each."""
+        if self.unk is None:
+            return []
+        text = self._normal(text)
+        parts: Iterable[str] = text
+        if self.kind == "word":
+            parts = re.findall(self._pattern, text)
+        return [part for part in dict.fromkeys(parts) if part not in self._ids]
+
+    def _normal(self, text: str) -> str:
+        return lower(text) if self.lowercase else text
+
+    @cached_property
+    def _backend(self) -> "tokenizers.Tokenizer":
+        from tokenizers import Tokenizer as Backend
+
+        return Backend.from_str(self.to_json())
+
+    @property
+    def _pattern(self) -> str:
+        return self._description["pre_tokenizer"]["pattern"]["Regex"]
+
+    @cached_property
+    def _pieces(self) -> _Pieces | None:
+        """None for pretokenised text, where a word is all that stands between two blanks."""
+        pretokenised = self._pattern == word_pattern(pretokenised=True)
+        return None if pretokenised else _Pieces(self._pattern, self._ids)
+
+    @cached_property
+    def _table(self) -> NDArray[np.int32]:
+        """Code point -> number, [0x110000]."""
+        table = np.full(_CODE_POINTS, NO_TOKEN, np.int32)
+        for token, number in self._ids.items():
+            if len(token) == 1:
+                table[ord(token)] = number
+        return table
+
+    @cached_property
+    def _bytes(self) -> list[bytes]:
+        """Number -> the bytes of its token."""
+        value = {character: byte for byte, character in enumerate(byte_characters())}
+        return [bytes(value[c] for c in token) for token in self._tokens]
+
+
+def _numbered(tokens: Sequence[str]) -> dict[str, int]:
+    return {token: number for number, token in enumerate(tokens)}
+
+
+def _backend(model: Any, lowercase: bool, *normalise: Any) -> "tokenizers.Tokenizer":
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import normalizers
+
+    backend = Backend(model)
+    steps = [normalizers.Lowercase(), *normalise] if lowercase else list(normalise)
+    backend.normalizer = normalizers.Sequence(steps)
+    return backend
+
+
+def _kind(description: dict[str, Any]) -> Kind:
+    """Which of the class methods made this `tokenizer.json`: it has no field to say so."""
+    cutter = description["pre_tokenizer"]
+    if description["model"]["type"] == "WordLevel":
+        return "char" if cutter["behavior"] == "Isolated" else "word"
+    return "byte" if cutter["type"] == "ByteLevel" else "bpe"

@@ -1,0 +1,105 @@
+"""A number that says what it is: unit, convention, tokens, standard error, split and method."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from infolm.errors import InfolmError
+
+CONVENTION = "every token of the split but the first, <eos> counted, mean per token"
+BLOCKS = 100
+"""Blocks of the batch-means standard error."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One result of an evaluation.
+
+    stderr is that of `value` as an estimate for the kind of text the split was taken from; None
+    where there are too few tokens to tell.
+    """
+
+    metric: str
+    value: float
+    unit: str
+    stderr: float | None
+    tokens: int
+    split: str
+    method: str
+    convention: str
+
+
+@dataclass(frozen=True)
+class TextSize:
+    """How long the raw text behind the predicted tokens is, where they spell it out exactly."""
+
+    characters: int
+    bytes: int
+
+
+def standard_error(losses: npt.NDArray[np.float64]) -> float | None:
+    """Standard error of the mean of neighbouring, dependent losses, by batch means.
+
+    The sequence is cut into `BLOCKS` blocks, longer than the dependence between tokens; the
+    spread of their means gives the error. None for fewer than ten tokens a block.
+    """
+    size = len(losses) // BLOCKS
+    if size < 10:
+        return None
+    means = losses[: size * BLOCKS].reshape(BLOCKS, size).mean(1)
+    return float(means.std(ddof=1) / math.sqrt(BLOCKS))
+
+
+def likelihood_measurements(
+    log_probs: npt.NDArray[np.float64], split: str, method: str, text: TextSize | None = None
+) -> list[Measurement]:
+    """All that follows from the log-probabilities (N,) of a split's tokens, in nats.
+
+        nll = -1/N sum ln p           perplexity = exp(nll)
+        bits per character (byte) = nll N / (ln 2 x characters (bytes) of the predicted text)
+
+    The bits are given where `text` is: where the tokens determine the text.
+    """
+    losses = -np.asarray(log_probs, dtype=np.float64)
+    count = len(losses)
+    nll, error = float(losses.mean()), standard_error(losses)
+
+    def measure(metric: str, value: float, slope: float, unit: str) -> Measurement:
+        stderr = None if error is None else abs(slope) * error
+        return Measurement(metric, value, unit, stderr, count, split, method, CONVENTION)
+
+    perplexity = math.exp(min(nll, 700))
+    results = [
+        measure("nll", nll, 1.0, "nats per token"),
+        measure("perplexity", perplexity, perplexity, "perplexity per token"),
+    ]
+    if text is not None:
+        for name, length in (("character", text.characters), ("byte", text.bytes)):
+            scale = count / (length * math.log(2))
+            results.append(measure(f"bits_per_{name}", nll * scale, scale, f"bits per {name}"))
+    return results
+
+
+def as_json(measurements: Sequence[Measurement]) -> str:
+    return json.dumps([asdict(measurement) for measurement in measurements], indent=2)
+
+
+def read(path: Path) -> list[Measurement]:
+    """The measurements in a file, none where there is no file."""
+    if not path.exists():
+        return []
+    try:
+        return [Measurement(**entry) for entry in json.loads(path.read_text())]
+    except (json.JSONDecodeError, TypeError) as error:
+        raise InfolmError(f"{path} holds no measurements ({error}): delete it") from error
+
+
+def merge(old: Sequence[Measurement], new: Sequence[Measurement]) -> list[Measurement]:
+    """`new` after those of `old` that it does not replace (same metric, split and method)."""
+    replaced = {(m.metric, m.split, m.method) for m in new}
+    return [m for m in old if (m.metric, m.split, m.method) not in replaced] + list(new)

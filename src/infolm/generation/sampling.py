@@ -1,0 +1,207 @@
+"""Writing text with a language model: which words may come next, and the draw among them.
+
+Each filter takes ln p (B, V) to the ln p (B, V) of what is left, renormalised, with -inf for a word
+it rules out. Every one keeps at least one word.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from infolm.errors import InfolmError
+from infolm.evaluation.neural_cache import CacheSettings, NeuralCache, mix
+
+
+class Output(Protocol):
+    """What a model gives for tokens (T, B)."""
+
+    @property
+    def hidden(self) -> Tensor:
+        """The last layer's output, (T, B, E)."""
+
+    @property
+    def state(self) -> Any:
+        """Tuples and lists of tensors whose dimension 1 is the batch."""
+
+
+class Model(Protocol):
+    """What `generate` asks of a model."""
+
+    def initial_state(self, batch: int, /) -> Any: ...
+
+    def __call__(self, tokens: Tensor, state: Any, /) -> Output: ...
+
+    def log_probs(self, hidden: Tensor, /) -> Tensor:
+        """ln p of the next word: (..., E) -> (..., V)."""
+
+
+def temperature(log_probs: Tensor, value: float) -> Tensor:
+    """p^(1/value), renormalised: 1 changes nothing, towards 0 it becomes `greedy`."""
+    below_the_top = log_probs - log_probs.amax(-1, keepdim=True)  # the top stays finite
+    return (below_the_top / value).log_softmax(-1)
+
+
+def greedy(log_probs: Tensor) -> Tensor:
+    """The likeliest word alone."""
+    return top_k(log_probs, 1)
+
+
+def top_k(log_probs: Tensor, k: int) -> Tensor:
+    """The k likeliest words; k >= V changes nothing."""
+    likeliest = log_probs.topk(min(k, log_probs.shape[-1])).indices
+    kept = torch.zeros_like(log_probs, dtype=torch.bool)
+    return _keep(log_probs, kept.scatter_(-1, likeliest, True))
+
+
+def nucleus(log_probs: Tensor, p: float) -> Tensor:
+    """The fewest words that hold a mass of p, the likeliest first (Holtzman et al., 2020)."""
+    return _fewest(log_probs, -log_probs, p)
+
+
+def typical(log_probs: Tensor, p: float) -> Tensor:
+    """The fewest words that hold a mass of p, those first whose surprise -ln p is nearest the
+    entropy (Meister et al., 2023: locally typical sampling)."""
+    return _fewest(log_probs, (log_probs + _entropy(log_probs)).abs(), p)
+
+
+def eta(log_probs: Tensor, epsilon: float) -> Tensor:
+    """The words more probable than min(epsilon, sqrt(epsilon) exp(-H)), H the entropy in nats
+    (Hewitt et al., 2022); the likeliest one in any case."""
+    threshold = (epsilon**0.5 * (-_entropy(log_probs)).exp()).clamp(max=epsilon)
+    likeliest = log_probs.argmax(-1, keepdim=True)
+    return _keep(log_probs, (log_probs > threshold.log()).scatter_(-1, likeliest, True))
+
+
+def _entropy(log_probs: Tensor) -> Tensor:
+    return torch.special.entr(log_probs.exp()).sum(-1, keepdim=True)
+
+
+def _keep(log_probs: Tensor, kept: Tensor) -> Tensor:
+    return log_probs.masked_fill(~kept, -torch.inf).log_softmax(-1)
+
+
+def _fewest(log_probs: Tensor, rank: Tensor, mass: float) -> Tensor:
+    """The fewest words, by ascending rank, that hold `mass`.
+
+    A word is left out when it and all after it hold no more than 1 - mass: added up from the
+    end, so that a mass of 1 leaves out nothing that has a probability at all.
+    """
+    order = rank.argsort(-1)
+    rest = log_probs.double().exp().gather(-1, order).flip(-1).cumsum(-1).flip(-1)
+    kept = rest > 1 - mass
+    kept[:, 0] = True
+    return _keep(log_probs, torch.zeros_like(kept).scatter_(-1, order, kept))
+
+
+@dataclass(frozen=True)
+class SamplingSettings:
+    """How the next word is chosen; what is given applies in the order of the fields.
+
+    `forbid` holds words that may never come (<unk>, say), and comes before everything else.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    eta: float | None = None
+    typical: float | None = None
+    greedy: bool = False
+    forbid: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < float("inf"):
+            raise InfolmError(f"The temperature must be above 0, not {self.temperature}.")
+        if self.top_k is not None and self.top_k < 1:
+            raise InfolmError(f"top_k must be at least 1, not {self.top_k}.")
+        for name in ("top_p", "eta", "typical"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value <= 1:
+                raise InfolmError(f"{name} must be above 0 and at most 1, not {value}.")
+
+    def __call__(self, log_probs: Tensor) -> Tensor:
+        """ln p of the next word (B, V), filtered."""
+        if self.forbid:
+            if len(set(self.forbid)) == log_probs.shape[-1]:
+                raise InfolmError("Every word of the vocabulary is forbidden; allow at least one.")
+            log_probs = log_probs.clone()
+            log_probs[:, list(self.forbid)] = -torch.inf
+            log_probs = log_probs.log_softmax(-1)
+        if self.temperature != 1:
+            log_probs = temperature(log_probs, self.temperature)
+        if self.top_k is not None:
+            log_probs = top_k(log_probs, self.top_k)
+        if self.top_p is not None:
+            log_probs = nucleus(log_probs, self.top_p)
+        if self.eta is not None:
+            log_probs = eta(log_probs, self.eta)
+        if self.typical is not None:
+            log_probs = typical(log_probs, self.typical)
+        return greedy(log_probs) if self.greedy else log_probs
+
+
+def draw(log_probs: Tensor, uniform: Tensor) -> Tensor:
+    """One word a row by inverting the distribution function: (B, V), (B,) in [0, 1) -> (B,).
+
+    It is the first word at which the cumulated probability exceeds `uniform`. Divided by the total
+    that probability ends at exactly 1, so there is always one, and it is never of probability 0.
+    """
+    cumulated = log_probs.double().exp().cumsum(-1)
+    cumulated = cumulated / cumulated[:, -1:]
+    return torch.searchsorted(cumulated, uniform[:, None], right=True)[:, 0]
+
+
+@torch.inference_mode()
+def generate(
+    model: Model,
+    prompt: Tensor,
+    tokens: int,
+    num: int,
+    settings: SamplingSettings,
+    generator: torch.Generator,
+    cache: CacheSettings | None = None,
+) -> Tensor:
+    """`num` continuations of `prompt` (P,), P >= 1, each of `tokens` words: (num, tokens).
+
+    The model must be in evaluation mode. Each continuation has its own random numbers, seeded from
+    `generator` (on the CPU) one after another, so the first ones are the same for any `num`, but
+    for rounding in the model. With `cache`, each continuation has a neural cache of its own,
+    which begins with the prompt.
+    """
+    uniforms = torch.stack([_uniforms(generator, tokens) for _ in range(num)], 1).to(prompt.device)
+    output = model(prompt[:, None], model.initial_state(1))
+    hidden = output.hidden[-1].expand(num, -1)
+    state = _repeat(output.state, num)
+    caches = [NeuralCache(cache.window, cache.flatness) for _ in range(num)] if cache else []
+    for one in caches:
+        one.append(output.hidden[:-1, 0], prompt[1:])
+    words: list[Tensor] = []
+    for t in range(tokens):
+        if t > 0:
+            output = model(words[-1][None], state)
+            hidden, state = output.hidden[-1], output.state
+        log_probs = model.log_probs(hidden)
+        if cache:
+            recent = [
+                one.distribution(h, log_probs.shape[-1])
+                for one, h in zip(caches, hidden, strict=True)
+            ]
+            log_probs = mix(log_probs, torch.stack(recent), cache.weight)
+        words.append(draw(settings(log_probs), uniforms[t]))
+        for i, one in enumerate(caches):
+            one.append(hidden[i : i + 1], words[-1][i : i + 1])
+    return torch.stack(words, 1)
+
+
+def _uniforms(generator: torch.Generator, tokens: int) -> Tensor:
+    """Random numbers (tokens,) in [0, 1) of a continuation's own."""
+    seed = int(torch.randint(2**62, (1,), generator=generator))
+    return torch.rand(tokens, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def _repeat(state: Any, num: int) -> Any:
+    """The same nest of tuples and lists, each tensor `num` times along the batch."""
+    if isinstance(state, Tensor):
+        return state.repeat_interleave(num, 1)
+    return type(state)([_repeat(part, num) for part in state])

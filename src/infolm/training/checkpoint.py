@@ -1,0 +1,154 @@
+"""The whole state of a training run in one file, written so that no crash can spoil it.
+
+A state is a tree of dicts and lists whose leaves are tensors, numbers, strings, booleans or None.
+The tensors go into a safetensors file, the rest as JSON into that file's metadata, with a SHA-256
+over both. Nothing is pickled. The file is written under another name, flushed to the disk and
+renamed: at any moment a checkpoint is there whole or not at all.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from infolm.errors import InfolmError, RunError
+
+FORMAT = "infolm checkpoint 1"
+KEPT = 2
+"""How many checkpoints of a run are kept: the newest, and one before it in case of a bad disk."""
+
+_TENSOR = "$tensor"
+
+
+def _flatten(node: Any, path: str, tensors: dict[str, Tensor]) -> Any:
+    """The tree with each tensor replaced by its name, and the tensors under those names."""
+    if isinstance(node, Tensor):
+        tensors[path] = node.detach().contiguous()
+        return {_TENSOR: path}
+    if isinstance(node, dict):
+        return {str(k): _flatten(v, _join(path, k), tensors) for k, v in node.items()}
+    if isinstance(node, list | tuple):
+        return [_flatten(v, _join(path, i), tensors) for i, v in enumerate(node)]
+    return node
+
+
+def _join(path: str, key: Any) -> str:
+    return f"{path}/{key}" if path else str(key)
+
+
+def _unflatten(node: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(node, dict):
+        if set(node) == {_TENSOR}:
+            return tensors[node[_TENSOR]]
+        return {k: _unflatten(v, tensors) for k, v in node.items()}
+    if isinstance(node, list):
+        return [_unflatten(v, tensors) for v in node]
+    return node
+
+
+def _digest(tree: str, tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256(tree.encode())
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        # A view of the bytes, no copy; 0-dimensional tensors cannot be viewed as bytes directly.
+        data = tensors[name].cpu().reshape(-1).view(torch.uint8)
+        digest.update(memoryview(data.numpy()))
+    return digest.hexdigest()
+
+
+def atomically(path: Path, write: Any) -> None:
+    """Call `write(temporary path)`, flush to the disk and rename to `path`; or leave no trace."""
+    temporary = path.with_name(f".{path.name}.writing")
+    try:
+        write(temporary)
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except (OSError, SafetensorError) as error:
+        temporary.unlink(missing_ok=True)
+        raise RunError(
+            f"{path} could not be written ({error}): nothing that was there is lost; "
+            "make room, or mend the disk, and resume"
+        ) from error
+    if os.name == "posix":  # elsewhere a folder cannot be opened, nor needs to be flushed
+        folder = os.open(path.parent, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+
+
+def save(path: Path, state: dict[str, Any]) -> None:
+    """Write `state` to `path`, whole or not at all."""
+    tensors: dict[str, Tensor] = {}
+    tree = json.dumps(_flatten(state, "", tensors))
+    # Two names for one storage are written out twice, as safetensors asks.
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        if tensor.data_ptr() in seen and tensor.numel():
+            tensors[name] = tensor.clone()
+        seen.add(tensor.data_ptr())
+    metadata = {"format": FORMAT, "tree": tree, "sha256": _digest(tree, tensors)}
+    atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read what `save` wrote; refuse a file that is damaged or is something else."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise InfolmError(f"{path}: there is no such checkpoint") from None
+    except (SafetensorError, OSError) as error:
+        raise InfolmError(f"{path} is damaged ({error}){_advice(path)}") from error
+    if metadata.get("format") != FORMAT:
+        raise InfolmError(f"{path} is no checkpoint of infolm's: it lacks the mark '{FORMAT}'")
+    if _digest(metadata["tree"], tensors) != metadata["sha256"]:
+        raise InfolmError(f"{path} is damaged (its SHA-256 does not match){_advice(path)}")
+    state: dict[str, Any] = _unflatten(json.loads(metadata["tree"]), tensors)
+    return state
+
+
+def _advice(path: Path) -> str:
+    others = [other for other in checkpoints(path.parent) if other != path]
+    if others:
+        return f": delete it to resume from {others[-1].name}"
+    return ": delete the run's folder and train anew"
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints in `folder`, oldest first."""
+    return sorted(folder.glob("step-*.safetensors"))
+
+
+def save_step(folder: Path, step: int, state: dict[str, Any]) -> Path:
+    """Write the checkpoint of `step` and remove all but the newest `KEPT`."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"step-{step:09d}.safetensors"
+    save(path, state)
+    for old in checkpoints(folder)[:-KEPT]:
+        old.unlink()
+    return path
+
+
+def load_weights(path: Path, model: nn.Module) -> None:
+    """Load weights written by `save(path, model.state_dict())` into `model`."""
+    restore_weights(path, model, load(path))
+
+
+def restore_weights(path: Path, model: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Copy `weights` (read from `path`) into `model`, refusing those of another model."""
+    own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    theirs = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    for name in sorted(own.keys() | theirs.keys()):
+        if own.get(name) != theirs.get(name):
+            raise InfolmError(
+                f"{path} is of another model: '{name}' is {theirs.get(name, 'missing')} there "
+                f"and {own.get(name, 'missing')} here"
+            )
+    model.load_state_dict(weights)

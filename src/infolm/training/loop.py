@@ -1,0 +1,316 @@
+"""The training loop: a sum of terms, an optimiser, an averager, a state that can be resumed."""
+
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from pydantic import Field
+from torch import nn, optim
+
+from infolm.averaging.base import RAW, Averager
+from infolm.averaging.tail import worse_than_recent
+from infolm.data.stream import Feed
+from infolm.errors import RunError
+from infolm.objectives.base import Objective
+from infolm.section import Section
+from infolm.training import checkpoint
+from infolm.training.run import MetricsLog, RunFolder
+from infolm.training.schedule import Schedule
+
+
+class TrainConfig(Section):
+    """How long, on what, and how often to look."""
+
+    epochs: int = Field(750, ge=1, description="passes over the training split")
+    max_steps: int | None = Field(None, ge=1, description="stop after this many steps")
+    validate_every: int | None = Field(None, ge=1, description="steps; none: every epoch")
+    validation_streams: int = Field(
+        20, ge=1, description="parallel streams of validation while training; 1: exact"
+    )
+    stop_patience: int | None = Field(
+        None, ge=1, description="stop by the non-monotone criterion with this interval n"
+    )
+    checkpoint_seconds: float = Field(
+        300, ge=0, description="at most so long between checkpoints; 0: after every step"
+    )
+    log_every: int = Field(20, ge=1, description="steps between records in metrics.jsonl")
+    accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    devices: int = Field(1, ge=1, description="processes on this machine, one device each")
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
+
+
+@dataclass
+class Term:
+    """One summand of training: its own feed, objective and weight."""
+
+    name: str
+    feed: Feed
+    objective: Objective
+    weight: float = 1.0
+    carry: Any = None
+
+
+class Watcher(Protocol):
+    """Somebody who looks on: the progress bar."""
+
+    def step(self, progress: float, values: dict[str, float]) -> None: ...
+    def say(self, text: str) -> None: ...
+
+
+class Interrupted(Exception):
+    """A person pressed Ctrl-C (or the machine asked us to end); all is saved."""
+
+
+class Loop:
+    """Trains `model` on the sum of `terms` and leaves the best weights in the run's folder.
+
+    A step draws a batch from each term's feed, adds the weighted losses, and takes one step of the
+    optimiser. `validate` measures the present weights: nats per token on the validation split.
+    Everything that decides what comes next is in `state_dict`, so that a run that is killed and
+    resumed ends with the same bytes as one left alone.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        model: nn.Module,
+        terms: Sequence[Term],
+        optimiser: optim.Optimizer,
+        schedule: Schedule,
+        averager: Averager,
+        validate: Callable[[], float],
+        config: TrainConfig,
+        clip: float | None,
+        run: RunFolder,
+        watcher: Watcher,
+    ) -> None:
+        self.fabric = fabric
+        self.raw_model = model
+        self.model, self.optimiser = fabric.setup(model, optimiser)
+        self.terms, self.schedule, self.averager = terms, schedule, averager
+        self.validate, self.config, self.clip = validate, config, clip or math.inf
+        self.run_folder, self.watcher = run, watcher
+        self.base_rates = [group["lr"] for group in optimiser.param_groups]
+        self.step = 0
+        self.losses: list[float] = []  # of every validation
+        self.window: dict[str, float] = {}  # sums since the last record
+        self.stopped = False
+
+    # -- the loop ---------------------------------------------------------------------------
+
+    def run(self) -> float:
+        """Train to the end; returns the best validation loss."""
+        log = MetricsLog(self.run_folder, self.step) if self.fabric.is_global_zero else None
+        clock = last_saved = time.monotonic()
+        with _interruptible() as interrupted:
+            while not self.finished():
+                epoch = self.terms[0].feed.epoch
+                self._take_step()
+                if self.step % self.config.log_every == 0:
+                    clock = self._record(log, clock)
+                every = self.config.validate_every
+                due = self.step % every == 0 if every else self.terms[0].feed.epoch > epoch
+                if due or self.finished():
+                    self._validate(log)
+                pause = time.monotonic() - last_saved
+                if interrupted or due or pause >= self.config.checkpoint_seconds:
+                    self.save()
+                    last_saved = time.monotonic()
+                if interrupted:
+                    raise Interrupted
+        self.save()
+        if log:
+            log.close()
+        return min(self.losses)
+
+    def finished(self) -> bool:
+        steps = self.config.max_steps
+        return (
+            self.stopped
+            or self.terms[0].feed.epoch >= self.config.epochs
+            or (steps is not None and self.step >= steps)
+        )
+
+    def progress(self) -> float:
+        """The share of training that is done."""
+        feed = self.terms[0].feed
+        share = (feed.epoch + feed.fraction()) / self.config.epochs
+        if self.config.max_steps:
+            share = max(share, self.step / self.config.max_steps)
+        return min(share, 1.0)
+
+    def _take_step(self) -> None:
+        self.model.train()
+        total = torch.zeros((), device=self.fabric.device)
+        rate_scale = 1.0
+        for term in self.terms:
+            batch = term.feed.next()
+            if term is self.terms[0]:
+                rate_scale = batch.rate_scale
+            on_device = self.fabric.to_device(_tensors(batch))
+            estimate = term.objective(self.model, on_device, term.carry)
+            term.carry = estimate.carry
+            total = total + term.weight * estimate.loss
+            for name, value in estimate.terms.items():
+                self._sum(f"{term.name}/{name}", float(value) * estimate.count)
+            self._sum(f"{term.name}/count", estimate.count)
+        self.fabric.backward(total)
+        norm = self.fabric.clip_gradients(self.model, self.optimiser, max_norm=self.clip)
+        if not (torch.isfinite(total) and torch.isfinite(norm)):
+            # Before the optimiser's step: the weights, and so the next checkpoint, stay finite.
+            raise RunError(
+                f"the loss is no longer a finite number at step {self.step + 1} (loss "
+                f"{float(total)}, gradient norm {float(norm)}): lower optimiser.learning_rate "
+                f"or optimiser.clip; the last checkpoint in {self.run_folder.path} is intact"
+            )
+        for group, rate in zip(self.optimiser.param_groups, self.base_rates, strict=True):
+            group["lr"] = rate * self.schedule.scale * rate_scale
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        self.step += 1
+        self.averager.update(self.step)
+
+    def _validate(self, log: MetricsLog | None) -> None:
+        losses = {}
+        self.model.eval()
+        for candidate in self.averager.candidates():
+            with self.averager.swapped_in(candidate):
+                losses[candidate] = self.validate()
+        answer = self.averager.answer(losses)
+        loss = losses[answer]
+        best = not self.losses or loss < min(self.losses)
+        if best and self.fabric.is_global_zero:
+            with self.averager.swapped_in(answer):
+                checkpoint.save(self.run_folder.model, self.raw_model.state_dict())
+        events = self.averager.validated(losses, self.progress())
+        events += self.schedule.validated(loss)
+        patience = self.config.stop_patience
+        if patience and worse_than_recent(loss, self.losses, patience):
+            self.stopped = True
+            events.append("stopped")
+        self.losses.append(loss)
+        epoch = self.terms[0].feed.epoch
+        self.watcher.say(
+            f"step {self.step:,}, epoch {epoch}: validation {loss:.4f} nats per token, "
+            f"perplexity {math.exp(loss):.2f}"
+            + ("" if answer == RAW else f" ({answer} of the iterates)")
+            + (", the best so far" if best else "")
+            + "".join(f"; {event}" for event in events)
+        )
+        if log:
+            log.write("validation", self.step, epoch=epoch, loss=loss, answer=answer, **losses)
+            for event in events:
+                log.write("event", self.step, name=event)
+
+    # -- what is said -----------------------------------------------------------------------
+
+    def _sum(self, name: str, value: float) -> None:
+        self.window[name] = self.window.get(name, 0.0) + value
+
+    def _record(self, log: MetricsLog | None, since: float) -> float:
+        now = time.monotonic()
+        values = {
+            name: total / self.window[f"{name.split('/')[0]}/count"]
+            for name, total in self.window.items()
+            if not name.endswith("/count")
+        }
+        main = self.terms[0].name
+        tokens = self.window[f"{main}/count"]
+        values["tokens_per_second"] = tokens * self.fabric.world_size / (now - since)
+        self.window = {}
+        self.watcher.step(self.progress(), values)
+        if log:
+            log.write("step", self.step, epoch=self.terms[0].feed.epoch, **values)
+        return now
+
+    # -- what is kept -----------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "losses": self.losses,
+            "stopped": self.stopped,
+            "window": self.window,
+            "model": self.raw_model.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "schedule": self.schedule.state_dict(),
+            "averager": self.averager.state_dict(),
+            "feeds": {term.name: term.feed.state_dict() for term in self.terms},
+            "carries": {term.name: term.carry for term in self.terms},
+            "random": _random_state(),
+        }
+
+    def save(self) -> None:
+        """Write a checkpoint of this moment."""
+        if self.fabric.is_global_zero:
+            checkpoint.save_step(self.run_folder.checkpoints, self.step, self.state_dict())
+
+    def resume(self) -> bool:
+        """Go back to the newest checkpoint of the run, if it has one."""
+        paths = checkpoint.checkpoints(self.run_folder.checkpoints)
+        if not paths:
+            return False
+        state = checkpoint.load(paths[-1])
+        checkpoint.restore_weights(paths[-1], self.raw_model, state["model"])
+        self.step, self.losses = state["step"], state["losses"]
+        self.stopped, self.window = state["stopped"], state["window"]
+        slots = state["optimiser"]["state"]
+        state["optimiser"]["state"] = {int(index): slot for index, slot in slots.items()}
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.schedule.load_state_dict(state["schedule"])
+        self.averager.load_state_dict(self.fabric.to_device(state["averager"]))
+        for term in self.terms:
+            term.feed.load_state_dict(state["feeds"][term.name])
+            term.carry = self.fabric.to_device(state["carries"][term.name])
+        _restore_random(state["random"])
+        return True
+
+
+def _tensors(batch: Any) -> Any:
+    return type(batch)(*(torch.from_numpy(x) if isinstance(x, np.ndarray) else x for x in batch))
+
+
+def _random_state() -> dict[str, Any]:
+    """Dropout draws from torch's generators; feeds keep their own."""
+    state: dict[str, Any] = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state
+
+
+def _restore_random(state: dict[str, Any]) -> None:
+    torch.set_rng_state(state["cpu"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])
+
+
+@contextmanager
+def _interruptible() -> Iterator[list[int]]:
+    """Inside, the first SIGINT or SIGTERM is only noted (in the list given): the step ends first.
+
+    A second one acts at once.
+    """
+    noted: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def note(number: int, frame: Any) -> None:
+        noted.append(number)
+        restore()
+
+    for number in before:
+        signal.signal(number, note)
+    try:
+        yield noted
+    finally:
+        restore()

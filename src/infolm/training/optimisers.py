@@ -1,0 +1,45 @@
+"""Optimisers by name."""
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from pydantic import Field
+from torch import nn, optim
+
+from infolm.section import Section
+from infolm.training.schedule import ScheduleConfig
+
+
+class _Common(Section):
+    learning_rate: float = Field(gt=0, description="of a step of the base length")
+    weight_decay: float = Field(0.0, ge=0, description="added to the gradient times the weight")
+    clip: float | None = Field(None, gt=0, description="largest norm of the gradient; none: any")
+    schedule: ScheduleConfig = ScheduleConfig()
+
+
+class SGDConfig(_Common):
+    """Plain stochastic gradient descent: w <- w - rate (g + decay w)."""
+
+    kind: Literal["sgd"] = "sgd"
+
+
+class AdamConfig(_Common):
+    """Adam (Kingma & Ba 2014)."""
+
+    kind: Literal["adam"] = "adam"
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.999, ge=0, lt=1)
+
+
+OptimiserConfig = Annotated[SGDConfig | AdamConfig, Field(discriminator="kind")]
+
+
+def build_optimiser(
+    config: SGDConfig | AdamConfig, parameters: Iterable[nn.Parameter]
+) -> optim.Optimizer:
+    """The optimiser that `config` describes."""
+    rate, decay = config.learning_rate, config.weight_decay
+    if isinstance(config, SGDConfig):
+        return optim.SGD(parameters, lr=rate, weight_decay=decay)
+    betas = (config.beta1, config.beta2)
+    return optim.Adam(parameters, lr=rate, weight_decay=decay, betas=betas)

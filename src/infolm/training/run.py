@@ -1,0 +1,96 @@
+"""A run's folder: everything that came out of one training, and nothing else's.
+
+recipe.yaml        the recipe, every value resolved
+tokenizer.json     the vocabulary
+model.safetensors  the answer so far: the weights best on the validation split
+metrics.jsonl      a record a line: steps, validations, events
+checkpoints/       the whole state, to resume from
+tensorboard/       the same numbers for TensorBoard
+measurements.json  what `infolm evaluate` found
+report.html        what `infolm report` made
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from infolm.errors import InfolmError
+
+
+class RunFolder:
+    """The names of a run's files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.recipe = path / "recipe.yaml"
+        self.tokenizer = path / "tokenizer.json"
+        self.model = path / "model.safetensors"
+        self.metrics = path / "metrics.jsonl"
+        self.checkpoints = path / "checkpoints"
+        self.tensorboard = path / "tensorboard"
+        self.measurements = path / "measurements.json"
+        self.report = path / "report.html"
+
+    @classmethod
+    def existing(cls, path: Path) -> "RunFolder":
+        """A folder that holds a run, or a clear refusal."""
+        run = cls(path)
+        if not run.recipe.is_file():
+            raise InfolmError(f"{path} is not a run's folder: it has no recipe.yaml")
+        return run
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Only one process trains in a folder; the lock falls with the process."""
+        try:
+            with FileLock(self.path / ".lock", timeout=0):
+                yield
+        except Timeout:
+            raise InfolmError(f"{self.path}: another process is training there") from None
+
+
+class MetricsLog:
+    """`metrics.jsonl` and TensorBoard, continued where a resumed run takes up again.
+
+    Records of steps after `step` were written by a process that died before its next checkpoint:
+    they are dropped, since those steps are now taken again.
+    """
+
+    def __init__(self, run: RunFolder, step: int) -> None:
+        records = [r for r in read_metrics(run.metrics) if r["step"] <= step]
+        temporary = run.metrics.with_suffix(".writing")
+        temporary.write_text("".join(json.dumps(record) + "\n" for record in records))
+        os.replace(temporary, run.metrics)
+        self._file = open(run.metrics, "a", buffering=1)  # noqa: SIM115
+        # Imported here: TensorBoard takes longer to import than a small run to start.
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._board = SummaryWriter(str(run.tensorboard), purge_step=step + 1)
+
+    def write(self, kind: str, step: int, **values: Any) -> None:
+        self._file.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
+        for name, value in values.items():
+            if isinstance(value, int | float):
+                self._board.add_scalar(f"{kind}/{name}", value, step)
+
+    def close(self) -> None:
+        self._file.close()
+        self._board.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The records of a `metrics.jsonl`; a last line cut short by a crash is passed over."""
+    if not path.exists():
+        return []
+    records = []
+    for line in path.read_text().splitlines():
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return records
