@@ -58,20 +58,19 @@ class Recipe(Section):
 
 
 def load_recipe(source: str, overrides: list[str] | None = None) -> Recipe:
-    """The recipe called `source` (a name of the list, or a YAML file), with `key=value` overrides."""
-    text, name = _read(source)
+    """The recipe `source` (a name from the list, or a YAML file) with `key=value` overrides."""
     try:
-        tree = yaml.safe_load(text)
+        tree = yaml.safe_load(recipe_text(source))
     except yaml.YAMLError as error:
-        raise InfolmError(f"{name} is not valid YAML: {' '.join(str(error).split())}") from error
+        raise InfolmError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(tree, dict):
-        raise InfolmError(f"{name} is not a recipe: it must be a mapping with 'data' and so on")
+        raise InfolmError(f"{source} is not a recipe: it must be a mapping with 'data' and so on")
     for override in overrides or []:
         _apply(tree, override)
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
-        raise InfolmError(f"{name}: {explain(error, tree)}") from None
+        raise InfolmError(f"{source}: {explain(error, tree)}") from None
 
 
 def _folder() -> Traversable:
@@ -89,11 +88,12 @@ def recipe_names() -> list[str]:
     )
 
 
-def _read(source: str) -> tuple[str, str]:
+def recipe_text(source: str) -> str:
+    """The YAML of a recipe that comes with infolm, or of a file."""
     path = Path(source)
     if path.suffix in {".yaml", ".yml"}:
         try:
-            return path.read_text(encoding="utf-8"), source
+            return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InfolmError(f"{source} cannot be read: {error}") from error
     names = recipe_names()
@@ -102,7 +102,7 @@ def _read(source: str) -> tuple[str, str]:
             f"there is no recipe '{source}'{nearest(source, names)}: "
             f"`infolm recipes` lists them; a file must end in .yaml"
         )
-    return (_folder() / f"{source}.yaml").read_text(encoding="utf-8"), source
+    return (_folder() / f"{source}.yaml").read_text(encoding="utf-8")
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:

@@ -25,7 +25,6 @@ class Section(BaseModel):
             for key in data:
                 if key not in cls.model_fields:
                     known = list(cls.model_fields)
-                    raise ValueError(
-                        f"there is no key '{key}'{nearest(key, known)} (there are {', '.join(known)})"
-                    )
+                    hint = f"{nearest(key, known)} (there are {', '.join(known)})"
+                    raise ValueError(f"there is no key '{key}'{hint}")
         return data

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 from zlib import crc32
@@ -94,25 +95,26 @@ def decode(text: Text, data: bytes) -> str:
 
 
 def pieces(text: Text, size: int, kind: Kind) -> list[Text]:
-    """Cut a text into pieces of about `size` bytes where no token of that kind is cut.
+    """Cut a text into pieces of about `size` bytes, each at the next newline or blank.
 
-    Bytes and characters may be cut anywhere but inside a character; words and byte pairs only at
-    the next newline or blank, however far it is.
+    Words and byte pairs wait for it however far it is; bytes and characters, which may be cut
+    anywhere but inside a character, only so far that no real word is counted twice.
     """
     if not len(text):
         return []
     cuts = [text.start]
     with text.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         while (at := cuts[-1] + size) < text.stop:
-            if kind in ("word", "bpe"):
-                found = _CUT.search(data, at - 1, text.stop)
+            uncut = kind in ("word", "bpe")
+            found = _CUT.search(data, at - 1, text.stop if uncut else min(at + size, text.stop))
+            if found or uncut:
                 at = found.end() if found else text.stop
             while kind != "byte" and at < text.stop and data[at] & 0xC0 == 0x80:
                 at += 1
             cuts.append(at)
     if cuts[-1] < text.stop:
         cuts.append(text.stop)
-    return [Text(text.path, a, b) for a, b in zip(cuts, cuts[1:], strict=False)]
+    return [Text(text.path, a, b) for a, b in pairwise(cuts)]
 
 
 def in_order(
@@ -188,7 +190,8 @@ def make_tokenizer(
         case "char":
             tally = partial(_count_characters, lowercase)
             ranges = pieces(text, _RANGE, kind)
-            codes = sum(_each(tally, ranges, "counting characters", workers, report))
+            tallies = _each(tally, ranges, "counting characters", workers, report)
+            codes = reduce(np.add, tallies, np.zeros(sys.maxunicode + 1, np.int64))
             counts = {chr(code): int(codes[code]) for code in np.flatnonzero(codes)}
             characters = vocabulary(counts, "\n", sum(counts.values()), limit)
             return Tokenizer.from_characters(characters, lowercase=lowercase)
@@ -308,8 +311,8 @@ def _encode(path: Path, text: Text) -> tuple[NDArray[Any], Counts]:
         characters, words = len(content), len(content.split())
         missing = tokens == NO_TOKEN
         unknown = int(np.count_nonzero(missing))
-        if unknown:
+        if tokenizer.unk is not None:
             tokens[missing] = tokenizer.unk
-    lines = data.count(b"\n") + (not data.endswith(b"\n"))
+    lines = data.count(b"\n")
     dtype = np.uint16 if len(tokenizer) <= 2**16 else np.uint32
     return tokens.astype(dtype), Counts(lines, words, characters, len(data), unknown)

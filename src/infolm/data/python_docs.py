@@ -21,7 +21,42 @@ _LEFT_OUT = {
     *("ensurepip", "turtledemo", "lib-dynload", "__pycache__", "pydoc_data"),
 }
 _COMMON = frozenset(
-    ["a", "an", "and", "are", "as", "at", "be", "by", "can", "for", "from", "has", "if", "in", "is", "it", "its", "may", "not", "of", "on", "or", "that", "the", "then", "this", "to", "used", "was", "when", "which", "will", "with", "you"]
+    [
+        "a",
+        "an",
+        "and",
+        "are",
+        "as",
+        "at",
+        "be",
+        "by",
+        "can",
+        "for",
+        "from",
+        "has",
+        "if",
+        "in",
+        "is",
+        "it",
+        "its",
+        "may",
+        "not",
+        "of",
+        "on",
+        "or",
+        "that",
+        "the",
+        "then",
+        "this",
+        "to",
+        "used",
+        "was",
+        "when",
+        "which",
+        "will",
+        "with",
+        "you",
+    ]
 )
 _BULLET = re.compile(r"^(?:[-*+o•]|\(?\d+[.)]|\[\d+\])\s+")
 _ROLE = re.compile(r":[a-z:]+:`~?([^`]*)`")

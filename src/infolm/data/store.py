@@ -6,10 +6,10 @@ The file is a header of 4096 bytes and the tokens, little-endian, one after the 
 | --- | --- |
 | 0-7 | `infolm` and the format's version |
 | 8-39 | SHA-256 of the rest of the header |
-| 40-4095 | JSON padded with blanks: dtype, count, counts of the text, SHA-256 of the tokens and of the vocabulary |
+| 40-4095 | JSON padded with blanks: dtype, counts, SHA-256 of the tokens and the vocabulary |
 | 4096- | the tokens, unsigned, 16 bits where the vocabulary allows, else 32 |
 
-It is written under another name, flushed to disk and renamed, so a reader sees a whole file or none.
+It is written under another name, flushed to disk and renamed: a reader sees it whole or not at all.
 """
 
 import hashlib
@@ -41,8 +41,8 @@ class DamagedError(Exception):
 class Counts:
     """Sizes of a split's raw text, newlines and all, for perplexities per word, character, byte.
 
-    words: what stands between white space. unknown: tokens that became `<unk>` because the
-    vocabulary lacks them, not those the text itself writes so.
+    lines: newlines. words: what stands between white space. unknown: tokens that became `<unk>`
+    because the vocabulary lacks them, not those the text itself writes so.
     """
 
     lines: int = 0
@@ -132,6 +132,6 @@ def read(path: Path, vocabulary: str, verify: bool = False) -> Split:
         raise DamagedError(f"{path} belongs to another vocabulary")
     tokens = np.memmap(path, dtype, "r", HEADER, (fields["count"],))
     verify = verify or size <= _ALWAYS_VERIFY
-    if verify and hashlib.sha256(tokens).hexdigest() != fields["tokens"]:
+    if verify and hashlib.sha256(tokens.data).hexdigest() != fields["tokens"]:
         raise DamagedError(f"{path} does not match its checksum")
     return Split(tokens=tokens, **fields["counts"])

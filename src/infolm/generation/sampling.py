@@ -39,8 +39,7 @@ class Model(Protocol):
 
 def temperature(log_probs: Tensor, value: float) -> Tensor:
     """p^(1/value), renormalised: 1 changes nothing, towards 0 it becomes `greedy`."""
-    below_the_top = log_probs - log_probs.amax(-1, keepdim=True)  # the top stays finite
-    return (below_the_top / value).log_softmax(-1)
+    return (log_probs / value).log_softmax(-1)
 
 
 def greedy(log_probs: Tensor) -> Tensor:

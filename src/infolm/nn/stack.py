@@ -31,7 +31,11 @@ class Stack(nn.Module):
         )
 
     def initial_state(self, batch: int) -> list[State]:
-        return [cell.initial_state(batch) for cell in self.cells]
+        states = []
+        for cell in self.cells:
+            assert isinstance(cell, LSTM)
+            states.append(cell.initial_state(batch))
+        return states
 
     def forward(self, x: Tensor, state: Sequence[State]) -> StackOutput:
         """x: (T, B, E), already dropped."""

@@ -58,7 +58,7 @@ def _digest(tree: str, tensors: dict[str, Tensor]) -> str:
         digest.update(name.encode())
         # A view of the bytes, no copy; 0-dimensional tensors cannot be viewed as bytes directly.
         data = tensors[name].cpu().reshape(-1).view(torch.uint8)
-        digest.update(memoryview(data.numpy()))
+        digest.update(data.numpy().data)
     return digest.hexdigest()
 
 
@@ -67,6 +67,7 @@ def atomically(path: Path, write: Any) -> None:
     temporary = path.with_name(f".{path.name}.writing")
     try:
         write(temporary)
+        temporary.chmod(0o644)
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -42,7 +42,6 @@ class TrainConfig(Section):
     )
     log_every: int = Field(20, ge=1, description="steps between records in metrics.jsonl")
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    devices: int = Field(1, ge=1, description="processes on this machine, one device each")
     precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
 
 
@@ -163,6 +162,7 @@ class Loop:
             self._sum(f"{term.name}/count", estimate.count)
         self.fabric.backward(total)
         norm = self.fabric.clip_gradients(self.model, self.optimiser, max_norm=self.clip)
+        assert norm is not None  # it is None only when clipping by value
         if not (torch.isfinite(total) and torch.isfinite(norm)):
             # Before the optimiser's step: the weights, and so the next checkpoint, stay finite.
             raise RunError(

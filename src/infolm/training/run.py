@@ -34,6 +34,7 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.tensorboard = path / "tensorboard"
         self.measurements = path / "measurements.json"
+        self.cache = path / "cache.json"
         self.report = path / "report.html"
 
     @classmethod

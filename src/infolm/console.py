@@ -1,0 +1,110 @@
+"""What a person sees while the machine works: progress bars and tables, on standard error.
+
+Results go to standard output. Where standard error is no terminal, a bar is a line now and then.
+"""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+LINE_EVERY = 30.0
+"""Seconds between lines where there is no terminal."""
+
+
+def duration(seconds: float) -> str:
+    """3725 -> '1:02:05'."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02d}:{second:02d}" if hours else f"{minute}:{second:02d}"
+
+
+class Bar:
+    """One bar with a text behind it and the time left, from 0 to 1."""
+
+    def __init__(self, title: str, progress: Progress) -> None:
+        self._title, self._progress = title, progress
+        self._task: TaskID | None = None
+        self._began: tuple[float, float] | None = None  # when, and at which share
+        self._last_line = time.monotonic()
+
+    def update(self, share: float, text: str = "") -> None:
+        now = time.monotonic()
+        if self._began is None:
+            self._began = now, share
+        began, start = self._began
+        left = ""
+        if share > start and share < 1:
+            left = f"{duration((now - began) * (1 - share) / (share - start))} left"
+        if err.is_terminal:
+            if self._task is None:
+                self._task = self._progress.add_task(self._title, total=1.0, left="", text="")
+            self._progress.update(self._task, completed=share, left=left, text=text)
+        elif now - self._last_line >= LINE_EVERY:
+            self._last_line = now
+            err.print(f"{self._title} {share:.0%} {text} {left}".rstrip())
+
+
+@contextmanager
+def bar(title: str) -> Iterator[Bar]:
+    """A progress bar for as long as the block lasts."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TextColumn("{task.fields[text]}"),
+        TextColumn("{task.fields[left]}"),
+    )
+    with Progress(*columns, console=err, transient=True) as progress:
+        yield Bar(title, progress)
+
+
+class StageBars:
+    """A bar for each stage of a `report(stage, done, total)`."""
+
+    def __init__(self) -> None:
+        self._columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f}%"),
+        )
+        self._progress = Progress(*self._columns, console=err, transient=True)
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> "StageBars":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        if not err.is_terminal:
+            if stage not in self._tasks:
+                self._tasks[stage] = TaskID(0)
+                err.print(f"{stage} ...")
+            return
+        if stage not in self._tasks:
+            self._tasks[stage] = self._progress.add_task(stage, total=total)
+        self._progress.update(self._tasks[stage], completed=done, total=total)
+
+
+class TrainingBar:
+    """The watcher of a training loop: loss, perplexity, tokens/s and time left."""
+
+    def __init__(self, bar: Bar) -> None:
+        self._bar = bar
+
+    def step(self, progress: float, values: dict[str, float]) -> None:
+        nll = next(value for name, value in values.items() if name.endswith("/nll"))
+        perplexity = math.exp(min(nll, 99))
+        speed = values["tokens_per_second"]
+        text = f"loss {nll:.3f}  perplexity {perplexity:.1f}  {speed:,.0f} tokens/s"
+        self._bar.update(progress, text)
+
+    def say(self, text: str) -> None:
+        err.print(text)

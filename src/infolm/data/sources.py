@@ -1,0 +1,281 @@
+"""Where the text of each split lies, or is fetched from, or is made.
+
+A registered corpus is looked for in `$INFOLM_DATA/<folder>`, then in the user's data folder, and
+else downloaded, its SHA-256 checked. One's own text is a file, split 90 : 5 : 5 at line ends, or a
+folder with a train, a valid and a test file.
+"""
+
+import difflib
+import hashlib
+import json
+import mmap
+import os
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+from infolm.data import ingest, python_docs, store
+from infolm.data.ingest import Report, Text
+from infolm.data.registry import CorpusInfo, Download, registry
+from infolm.data.tokens import Kind
+from infolm.errors import InfolmError, RunError
+
+SPLITS = ("train", "valid", "test")
+
+_LARGE = 2**24  # bytes of a file whose SHA-256 is worth remembering
+
+
+def cache_folder() -> Path:
+    """Where tokens are kept: `$INFOLM_CACHE`, or the user's cache folder."""
+    return Path(os.environ.get("INFOLM_CACHE") or _user_folder() / "tokenised")
+
+
+def data_folders() -> list[Path]:
+    """Where corpora lie: `$INFOLM_DATA` if set, and the user's data folder."""
+    given = os.environ.get("INFOLM_DATA")
+    return [*([Path(given)] if given else []), _user_folder()]
+
+
+def _user_folder() -> Path:
+    import pooch  # type: ignore[import-untyped]
+
+    return Path(pooch.os_cache("infolm"))
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest(path: Path) -> str:
+    """The file's SHA-256; that of a large file is remembered for as long as it stays untouched."""
+    state = path.stat()
+    if state.st_size < _LARGE:
+        return sha256(path)
+    key = [str(path.resolve()), state.st_size, state.st_mtime_ns, state.st_ctime_ns]
+    memory = cache_folder() / "digests" / hashlib.sha256(json.dumps(key).encode()).hexdigest()
+    if memory.exists():
+        return memory.read_text()
+    value = sha256(path)
+    memory.parent.mkdir(parents=True, exist_ok=True)
+    with store.atomic(memory) as file:
+        file.write(value.encode())
+    return value
+
+
+def find(name: str | None) -> CorpusInfo:
+    known = registry()
+    if name in known:
+        return known[name]
+    names = ", ".join(known)
+    if name is None:
+        raise InfolmError(
+            f"No text is given: set data.path to your own, or data.corpus to {names}."
+        )
+    nearest = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {nearest[0]}? " if nearest else ""
+    raise InfolmError(f"There is no corpus {name!r}: {hint}Known are {names}; or set data.path.")
+
+
+def own_texts(path: Path) -> dict[str, Text]:
+    if path.is_dir():
+        texts = {split: Text.whole(_named(path, split)) for split in SPLITS}
+        for text in texts.values():
+            _refuse_empty(text.path)
+        return texts
+    if not path.is_file():
+        raise InfolmError(f"{path} does not exist: data.path is a text file or a folder of texts.")
+    _refuse_empty(path)
+    return _split_file(path)
+
+
+def _refuse_empty(path: Path) -> None:
+    if not path.stat().st_size:
+        raise InfolmError(f"{path} is empty: give a text with at least some lines.")
+
+
+_NAMES = {"train": {"train"}, "valid": {"valid", "validation", "dev"}, "test": {"test"}}
+
+
+def _named(folder: Path, split: str) -> Path:
+    """The file of a split: `train`, `train.txt`, `ptb.train.txt`, `wiki.train.tokens` ..."""
+    found = [
+        path
+        for path in sorted(folder.iterdir())
+        if path.is_file() and _NAMES[split] & set(path.name.lower().split("."))
+    ]
+    if len(found) == 1:
+        return found[0]
+    names = "no file" if not found else ", ".join(path.name for path in found)
+    raise InfolmError(
+        f"{folder} must hold one file for each of train, valid and test, but has {names} "
+        f"for {split}: name it for instance {split}.txt."
+    )
+
+
+def _split_file(path: Path) -> dict[str, Text]:
+    """The lines of a file, 90 : 5 : 5, in their order."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        size = len(data)
+        marks = (size * 90 // 100, size * 95 // 100)
+        cuts = [0, *(data.find(b"\n", max(mark - 1, 0)) + 1 or size for mark in marks), size]
+    texts = dict(zip(SPLITS, _between(path, cuts), strict=True))
+    for split, text in texts.items():
+        if not len(text):
+            raise InfolmError(
+                f"{path} has too few lines to be split: {split} would have no token. Give a longer "
+                "text, or a folder with files named train, valid and test."
+            )
+    return texts
+
+
+def _between(path: Path, cuts: list[int]) -> list[Text]:
+    return [Text(path, a, b) for a, b in pairwise(cuts)]
+
+
+def known_texts(info: CorpusInfo, tokens: Kind, report: Report) -> dict[str, Text]:
+    if info.name == "python-docs":
+        return _python_docs()
+    if info.name == "ptb-char":
+        return _characters_of(known_texts(registry()["ptb"], "word", report))
+    folder = fetch(info, report)
+    paths = [folder / name for name in info.files]
+    for path in paths:
+        _refuse_empty(path)
+    if not info.sizes:
+        return {split: Text.whole(path) for split, path in zip(SPLITS, paths, strict=True)}
+    train, valid, _ = info.sizes
+    cuts = [0, train, train + valid, paths[0].stat().st_size]
+    if tokens != "byte":
+        cuts = [_character_start(paths[0], cut) for cut in cuts]
+    return dict(zip(SPLITS, _between(paths[0], cuts), strict=True))
+
+
+def _character_start(path: Path, at: int) -> int:
+    """The first byte from `at` on that is not inside a UTF-8 character."""
+    with path.open("rb") as file:
+        file.seek(at)
+        following = file.read(4)
+    return at + next((i for i, byte in enumerate(following) if byte & 0xC0 != 0x80), 0)
+
+
+def _characters_of(texts: dict[str, Text]) -> dict[str, Text]:
+    """Penn Treebank as the character models' papers count it: `_` for a blank inside a line.
+
+    5,017,482, 393,042 and 442,423 characters, one `<eos>` a line among them; 50 types.
+    """
+    source = hashlib.sha256("".join(digest(text.path) for text in texts.values()).encode())
+
+    def lines(text: Text) -> str:
+        content = ingest.decode(text, text.read())
+        return "".join(f"{line.strip().replace(' ', '_')}\n" for line in content.splitlines())
+
+    return _made(
+        f"ptb-char-{source.hexdigest()[:16]}",
+        lambda: {split: lines(text) for split, text in texts.items()},
+    )
+
+
+def _python_docs() -> dict[str, Text]:
+    version = "-".join(map(str, (*sys.version_info, f"v{python_docs.VERSION}")))
+    return _made(f"python-docs-{version}", python_docs.splits)
+
+
+def _made(name: str, make: Callable[[], dict[str, str]]) -> dict[str, Text]:
+    """Texts that are made, not fetched, and kept beside the tokens where a person can read them."""
+    folder = cache_folder() / "texts" / name
+    paths = {split: folder / f"{split}.txt" for split in SPLITS}
+    if not all(path.exists() for path in paths.values()):
+        folder.mkdir(parents=True, exist_ok=True)
+        for split, text in make().items():
+            with store.atomic(paths[split]) as file:
+                file.write(text.encode())
+    return {split: Text.whole(path) for split, path in paths.items()}
+
+
+def fetch(info: CorpusInfo, report: Report) -> Path:
+    """The folder that holds the corpus's files, downloaded and unpacked if need be."""
+    folders = [root / info.folder for root in data_folders()]
+    for folder in folders:
+        if all((folder / name).exists() for name in info.files):
+            return folder
+    folder = next(filter(_can_write, folders), folders[-1])
+    for download in info.downloads:
+        path = _download(download, folder, report)
+        if path.suffix == ".zip":
+            _unpack(path, info.files)
+            path.unlink()
+    return folder
+
+
+def _can_write(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:
+        return False
+    return True
+
+
+class _Bar:
+    """What `pooch` takes for a progress bar, handing on to `report`."""
+
+    total = 0
+
+    def __init__(self, name: str, report: Report) -> None:
+        self.done = 0
+        self.stage, self.report = f"downloading {name}", report
+
+    def update(self, size: int) -> None:
+        self.done = min(self.done + size, self.total)
+        self.report(self.stage, self.done, self.total)
+
+    def reset(self) -> None:
+        self.done = 0
+
+    def close(self) -> None:
+        pass
+
+
+def _download(download: Download, folder: Path, report: Report) -> Path:
+    """The downloaded file, whole and of the right SHA-256; three attempts."""
+    import pooch
+    import requests
+
+    pooch.get_logger().setLevel("ERROR")
+    name = download.name
+    files = pooch.create(
+        path=folder,
+        base_url="",
+        registry={name: f"sha256:{download.sha256}"},
+        urls={name: download.url},
+        retry_if_failed=2,
+    )
+    downloader = pooch.HTTPDownloader(
+        progressbar=_Bar(name, report),
+        chunk_size=2**18,
+        headers={"User-Agent": "Mozilla/5.0 (compatible; infolm)"},  # some hosts refuse Python's
+    )
+    by_hand = f"Try again later, or put the file at {folder / name} by hand."
+    try:
+        return Path(files.fetch(name, downloader=downloader))
+    except requests.RequestException as error:
+        raise RunError(f"{download.url} could not be downloaded ({error}). {by_hand}") from error
+    except ValueError as error:  # how pooch reports a wrong checksum
+        raise RunError(
+            f"{download.url} gave a file whose SHA-256 is not {download.sha256}; it was thrown "
+            f"away. {by_hand}"
+        ) from error
+
+
+def _unpack(archive: Path, names: tuple[str, ...]) -> None:
+    """Write the files of these names, in whatever folder of the archive, beside it."""
+    with zipfile.ZipFile(archive) as members:
+        inside = {Path(member).name: member for member in members.namelist()}
+        for name in names:
+            with members.open(inside[name]) as packed, store.atomic(archive.parent / name) as file:
+                shutil.copyfileobj(packed, file, 2**20)

@@ -1,0 +1,240 @@
+"""From a recipe to a trained run, and from a run's folder back to its model."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from lightning_fabric import Fabric
+
+from infolm.averaging.base import Averager
+from infolm.averaging.tail import NoAverage, Tail, TailConfig, Triggered, TriggeredConfig
+from infolm.config import Recipe, load_recipe
+from infolm.data.corpora import Corpus, registry
+from infolm.data.corpora import load as load_corpus
+from infolm.data.ingest import Report
+from infolm.data.stream import Stream
+from infolm.data.tokens import Tokenizer
+from infolm.errors import InfolmError, RunError
+from infolm.evaluation import measurement, suite
+from infolm.evaluation.likelihood import parallel_log_probs
+from infolm.evaluation.measurement import Measurement
+from infolm.evaluation.neural_cache import CacheSettings, WordChange
+from infolm.evaluation.suite import tuned_cache
+from infolm.models.recurrent import RecurrentModel
+from infolm.objectives.likelihood import Likelihood
+from infolm.training import checkpoint
+from infolm.training.loop import Loop, Term, Watcher
+from infolm.training.optimisers import build_optimiser
+from infolm.training.run import RunFolder
+from infolm.training.schedule import Schedule
+
+WARM_UP = 70
+"""Tokens that each parallel stream of validation reads before it counts."""
+
+FREE_TO_CHANGE = {"epochs", "max_steps", "checkpoint_seconds", "log_every", "accelerator"}
+"""Keys of `train` that a resumed run may have otherwise than when it began."""
+
+
+def parameters(recipe: Recipe) -> int:
+    """How many weights the recipe's model has, without making them or reading the corpus."""
+    vocabulary = recipe.data.vocabulary or registry()[str(recipe.data.corpus)].types
+    with torch.device("meta"):
+        model = RecurrentModel(recipe.model, vocabulary)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def build_averager(recipe: Recipe, model: RecurrentModel) -> Averager:
+    """The averager that the recipe names."""
+    match recipe.averaging:
+        case TailConfig() as config:
+            return Tail(model, config)
+        case TriggeredConfig() as config:
+            return Triggered(model, config)
+        case _:
+            return NoAverage(model)
+
+
+def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Report) -> float:
+    """Train `recipe` in the folder `out`; returns the best validation loss in nats per token.
+
+    Nothing is written before the recipe, the text and the model have proved sound. With `resume`
+    a run that is there goes on from its last checkpoint, and a finished one is left as it is.
+    """
+    exists = out.exists() and (not out.is_dir() or any(out.iterdir()))
+    if exists and not resume:
+        raise InfolmError(
+            f"{out} exists already: add --resume to go on with it, or name another with --out"
+        )
+    if exists:
+        _check_same(recipe, RunFolder.existing(out))
+    corpus = load_corpus(recipe.data, report)
+    machine = recipe.train
+    fabric = Fabric(accelerator=machine.accelerator, devices=1, precision=machine.precision)
+    torch.manual_seed(recipe.seed)
+    model = RecurrentModel(recipe.model, len(corpus.tokenizer))
+    feed = Stream(corpus.splits["train"].tokens, recipe.feed, recipe.seed)
+    if len(corpus.splits["valid"].tokens) < 2:
+        raise InfolmError("the validation split needs at least two tokens: bring more text")
+    if recipe.start_from is not None:
+        _start_from(recipe.start_from, model, corpus)
+    fabric.to_device(model)
+    run = RunFolder(out) if exists else _create(out, recipe, corpus)
+    with run.locked():
+        loop = Loop(
+            fabric,
+            model,
+            [Term("likelihood", feed, Likelihood(recipe.objective))],
+            build_optimiser(recipe.optimiser, model.parameters()),
+            Schedule(recipe.optimiser.schedule),
+            build_averager(recipe, model),
+            _validation(recipe, model, corpus),
+            recipe.train,
+            recipe.optimiser.clip,
+            run,
+            watcher,
+        )
+        if resume and loop.resume():
+            watcher.say(f"resumed at step {loop.step:,}")
+        return loop.run()
+
+
+def _validation(recipe: Recipe, model: RecurrentModel, corpus: Corpus) -> Callable[[], float]:
+    tokens = corpus.splits["valid"].tokens
+
+    def validate() -> float:
+        chunk, streams = recipe.feed.bptt, recipe.train.validation_streams
+        return -float(parallel_log_probs(model, tokens, streams, WARM_UP, chunk).mean())
+
+    return validate
+
+
+def _create(out: Path, recipe: Recipe, corpus: Corpus) -> RunFolder:
+    """Make the run's folder whole under another name, then rename it into being."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        making = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
+        making.chmod(0o755)
+        RunFolder(making).recipe.write_text(recipe.as_yaml(), encoding="utf-8")
+        corpus.tokenizer.save(RunFolder(making).tokenizer)
+        os.replace(making, out)
+    except OSError as error:
+        shutil.rmtree(making, ignore_errors=True)
+        raise RunError(f"{out} cannot be made ({error}): choose another --out") from error
+    return RunFolder(out)
+
+
+def _check_same(recipe: Recipe, run: RunFolder) -> None:
+    """Refuse to resume a run with another recipe than it began with."""
+    before = yaml.safe_load(run.recipe.read_text(encoding="utf-8"))
+    now = recipe.model_dump(mode="json")
+    for tree in (before, now):
+        for key in FREE_TO_CHANGE:
+            tree["train"].pop(key, None)
+        for key in ("title", "paper", "expected", "variants"):
+            tree.pop(key, None)
+    difference = _first_difference(before, now)
+    if difference:
+        raise InfolmError(
+            f"{run.path} was begun with another recipe ({difference}): resume it as "
+            f"`infolm train {run.path} --resume`, or name another folder with --out"
+        )
+
+
+def _first_difference(before: Any, now: Any, path: str = "") -> str:
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in {**before, **now}:
+            inner = f"{path}.{key}" if path else str(key)
+            found = _first_difference(before.get(key), now.get(key), inner)
+            if found:
+                return found
+        return ""
+    return "" if before == now else f"{path} was {before} and is now {now}"
+
+
+def _start_from(source: Path, model: RecurrentModel, corpus: Corpus) -> None:
+    run = RunFolder.existing(source)
+    if Tokenizer.load(run.tokenizer).to_json() != corpus.tokenizer.to_json():
+        raise InfolmError(f"start_from: {source} has another vocabulary than this recipe's corpus")
+    checkpoint.load_weights(run.model, model)
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run opened for use: its recipe, vocabulary and best weights, in evaluation mode."""
+
+    folder: RunFolder
+    recipe: Recipe
+    tokenizer: Tokenizer
+    model: RecurrentModel
+
+    @classmethod
+    def open(cls, path: Path) -> "TrainedRun":
+        folder = RunFolder.existing(path)
+        recipe = load_recipe(str(folder.recipe))
+        if not folder.model.exists():
+            raise InfolmError(
+                f"{path} has no model yet: its training ended before the first validation; "
+                f"go on with `infolm train {path} --resume`"
+            )
+        tokenizer = Tokenizer.load(folder.tokenizer)
+        model = RecurrentModel(recipe.model, len(tokenizer))
+        checkpoint.load_weights(folder.model, model)
+        return cls(folder, recipe, tokenizer, model.eval())
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The text the run was trained on, in the run's own vocabulary."""
+        return load_corpus(self.recipe.data, tokenizer=self.tokenizer)
+
+    def cache_settings(self, request: str, chunk: int, report: Report) -> CacheSettings:
+        """The neural cache that `request` asks for: 'WINDOW,LAMBDA,THETA' as given; 'tuned' as
+        found on the validation split, now or before; 'tune' as found there now."""
+        if "," in request:
+            try:
+                window, weight, flatness = request.split(",")
+                return CacheSettings(int(window), float(weight), float(flatness))
+            except ValueError:
+                raise InfolmError(
+                    f"'{request}' is not WINDOW,LAMBDA,THETA: try 2000,0.1,1"
+                ) from None
+        stored = self.folder.cache
+        if request == "tuned" and stored.exists():
+            return CacheSettings(**json.loads(stored.read_text()))
+        settings = tuned_cache(self.model, self.corpus.splits["valid"].tokens, chunk, report)
+        checkpoint.atomically(stored, lambda path: path.write_text(json.dumps(asdict(settings))))
+        return settings
+
+    def evaluate(
+        self,
+        splits: Sequence[str],
+        chunk: int,
+        streams: int,
+        cache: str | None,
+        baseline: bool,
+        report: Report,
+    ) -> tuple[list[Measurement], list[WordChange]]:
+        """See `suite.evaluate`; the measurements are kept in the run's folder too."""
+        settings = self.cache_settings(cache, chunk, report) if cache else None
+        results, changes = suite.evaluate(
+            self.model,
+            self.tokenizer,
+            self.corpus.splits,
+            splits,
+            chunk,
+            streams,
+            settings,
+            baseline,
+            report,
+        )
+        kept = self.folder.measurements
+        text = measurement.as_json(measurement.merge(measurement.read(kept), results))
+        checkpoint.atomically(kept, lambda path: path.write_text(text))
+        return results, changes

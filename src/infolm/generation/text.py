@@ -1,0 +1,36 @@
+"""From a prompt in words to samples in words."""
+
+import torch
+
+from infolm.data.tokens import Tokenizer
+from infolm.errors import InfolmError
+from infolm.generation.sampling import SamplingSettings, generate
+from infolm.models.recurrent import RecurrentModel
+
+
+def write(
+    model: RecurrentModel,
+    tokenizer: Tokenizer,
+    prompt: str,
+    tokens: int,
+    num: int,
+    seed: int,
+    settings: SamplingSettings,
+) -> list[str]:
+    """`num` continuations of `prompt`, without the prompt itself.
+
+    The model always reads an <eos> first, as at the start of a line. A prompt with a word that the
+    vocabulary lacks is refused: the model would only see <unk>.
+    """
+    unknown = tokenizer.unknown(prompt)
+    if unknown:
+        words = ", ".join(f"'{word}'" for word in unknown[:10])
+        raise InfolmError(
+            f"the prompt has {len(unknown)} words or characters that the model's vocabulary "
+            f"lacks ({words}): use others"
+        )
+    ids = [tokenizer.eos, *tokenizer.encode(prompt).tolist()]
+    device = model.embedding.device
+    generator = torch.Generator().manual_seed(seed)
+    samples = generate(model, torch.tensor(ids, device=device), tokens, num, settings, generator)
+    return [tokenizer.decode(sample.cpu().numpy()) for sample in samples]

@@ -1,0 +1,315 @@
+import hashlib
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from infolm.data import corpora, sources
+from infolm.data import registry as registered
+from infolm.data.corpora import Corpus, DataConfig, load, registry
+from infolm.data.tokens import EOS, UNK
+from infolm.errors import InfolmError, RunError
+
+LINES = [f"the {i} cat, sat on a mat.\n" for i in range(100)]
+
+
+def own(path: Path, **settings: object) -> Corpus:
+    return load(DataConfig.model_validate({"path": path, **settings}))
+
+
+def text_of(corpus: Corpus) -> dict[str, str]:
+    return {name: corpus.tokenizer.decode(split.tokens) for name, split in corpus.splits.items()}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "mine.txt").write_text("".join(LINES), encoding="utf-8")
+    return tmp_path / "mine.txt"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "mine"
+    path.mkdir()
+    for name, text in {
+        "train.txt": "a b b\nc\n",
+        "dev": "a d\n",
+        "wiki.test.tokens": "b\n",
+    }.items():
+        (path / name).write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_file_is_split_at_line_ends_in_its_order(file: Path) -> None:
+    corpus = own(file, tokens="char")
+    texts = text_of(corpus)
+    assert "".join(texts.values()) == "".join(LINES)
+    assert all(text.endswith("\n") for text in texts.values())
+    assert [split.lines for split in corpus.splits.values()] == [90, 5, 5]
+    assert list(texts) == ["train", "valid", "test"]
+    assert corpus.name == "mine"
+
+
+def test_a_folder_has_its_splits(folder: Path) -> None:
+    corpus = own(folder)
+    assert text_of(corpus) == {"train": "a b b\nc\n", "valid": f"a {UNK}\n", "test": "b\n"}
+    assert corpus.splits["valid"].unknown == 1
+    assert [corpus.tokenizer.token(i) for i in range(len(corpus.tokenizer))] == [
+        *(EOS, "b", "a", "c", UNK)
+    ]
+
+
+def test_punctuation_is_split_off_ones_own_text_unless_it_is_pretokenised(file: Path) -> None:
+    assert own(file).tokenizer.unknown("cat , mat .") == []
+    assert own(file, pretokenised=True).tokenizer.unknown("cat, mat .") == ["mat", "."]
+
+
+def test_settings_are_obeyed(file: Path) -> None:
+    file.write_text(file.read_text().replace("the", "The"))
+    assert own(file, lowercase=True).tokenizer.unknown("THE the") == []
+    assert len(own(file, vocabulary=5).tokenizer) == 5
+    assert own(file, vocabulary=5).splits["valid"].unknown > 0
+    assert len(own(file, tokens="byte").tokenizer) == 256
+    bpe = own(file, tokens="bpe", vocabulary=260)
+    assert len(bpe.tokenizer) == 260
+    assert "".join(text_of(bpe).values()) == file.read_text()
+
+
+def test_a_given_vocabulary_is_used(file: Path, folder: Path) -> None:
+    given = own(file).tokenizer
+    corpus = load(DataConfig(path=folder), tokenizer=given)
+    assert corpus.tokenizer.to_json() == given.to_json()
+    assert text_of(corpus)["train"] == f"a {UNK} {UNK}\n{UNK}\n"
+    assert corpus.fingerprint != own(folder).fingerprint
+
+
+def test_the_fingerprint_is_of_text_and_settings(file: Path, tmp_path: Path) -> None:
+    first = own(file).fingerprint
+    assert own(file).fingerprint == first
+    assert own(file, lowercase=True).fingerprint != first
+    copy = tmp_path / "copy"
+    copy.write_bytes(file.read_bytes())
+    assert own(copy).fingerprint == first
+    file.write_text("".join(LINES[::-1]))
+    assert own(file).fingerprint != first
+
+
+def test_the_text_is_tokenised_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = text_of(own(file))
+    monkeypatch.setattr(corpora, "_tokenise", None)
+    assert text_of(own(file)) == first
+
+
+@pytest.mark.parametrize("name", ["train.tokens", "valid.tokens", "tokenizer.json"])
+@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b"", lambda b: b[:-3] + b"\0\0\0"])
+def test_damaged_tokens_are_made_anew_with_a_sentence(
+    file: Path,
+    name: str,
+    damage: Callable[[bytes], bytes],
+    folders: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    corpus = own(file)
+    first = text_of(corpus)
+    damaged = folders / "cache" / corpus.fingerprint / name
+    damaged.write_bytes(damage(damaged.read_bytes()))
+    assert text_of(own(file)) == first
+    assert "tokenising the text again" in capsys.readouterr().err
+    assert text_of(own(file)) == first
+    assert not capsys.readouterr().err
+
+
+def test_a_half_made_folder_is_completed(file: Path, folders: Path) -> None:
+    corpus = own(file)
+    (folders / "cache" / corpus.fingerprint / "test.tokens").unlink()
+    assert len(own(file).splits["test"].tokens) == len(corpus.splits["test"].tokens)
+    assert [path.name for path in (folders / "cache").iterdir()] == [corpus.fingerprint]
+
+
+def test_two_processes_at_once_do_no_harm(file: Path) -> None:
+    program = (
+        "import sys, pathlib; from infolm.data.corpora import DataConfig, load;"
+        "print(load(DataConfig(path=pathlib.Path(sys.argv[1]))).splits['train'].tokens.sum())"
+    )
+    run = [sys.executable, "-c", program, str(file)]
+    started = [subprocess.Popen(run, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    results = {process.communicate(timeout=60)[0].strip() for process in started}
+    assert results == {str(own(file).splits["train"].tokens.sum())}
+
+
+def test_the_digest_of_a_large_file_is_remembered_until_it_changes(
+    file: Path, folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folders / "cache").mkdir()
+    monkeypatch.setattr(sources, "_LARGE", 0)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert sources.digest(file) == digest
+    with monkeypatch.context() as patch:
+        patch.setattr(sources, "sha256", None)
+        assert sources.digest(file) == digest
+    file.write_text("other\n")
+    assert sources.digest(file) != digest
+
+
+# Bad input
+
+
+def refused(match: str, path: Path, **settings: object) -> None:
+    with pytest.raises(InfolmError, match=match) as caught:
+        own(path, **settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_bad_texts_are_refused_in_a_sentence(tmp_path: Path, folder: Path) -> None:
+    path = tmp_path / "bad.txt"
+    refused(r"bad\.txt does not exist", path)
+    path.write_bytes(b"")
+    refused(r"bad\.txt is empty", path)
+    path.write_bytes(b"one line only\n")
+    refused("too few lines", path)
+    path.write_bytes(b"a\n" * 100 + b"\xff\n" + b"a\n" * 100)
+    refused(r"bad\.txt is not UTF-8 text: byte 200 ", path)
+    refused(r"bad\.txt is not UTF-8 text: byte 200 ", path, tokens="char")
+    refused(r"bad\.txt is not UTF-8 text: byte 200 ", path, tokens="bpe", vocabulary=300)
+    (folder / "wiki.test.tokens").write_text("  ")
+    refused(r"test split of .* has no token", folder)
+    (folder / "wiki.test.tokens").write_text("")
+    refused(r"wiki\.test\.tokens is empty", folder)
+    (folder / "wiki.test.tokens").unlink()
+    refused(r"has no file for test", folder)
+    (folder / "test.a").write_text("a\n")
+    (folder / "test.b").write_text("a\n")
+    refused(r"has test\.a, test\.b for test", folder)
+
+
+def test_nothing_is_left_of_a_refused_text(tmp_path: Path, folders: Path) -> None:
+    (tmp_path / "bad.txt").write_bytes(b"a\n" * 300 + b"\xff\n")
+    refused("not UTF-8", tmp_path / "bad.txt")
+    left = [path for path in (folders / "cache").rglob("*") if path.is_file()]
+    assert left == []
+
+
+def test_bad_settings_are_refused() -> None:
+    for settings, match in [
+        ({"vocabulary": 0}, "greater than or equal to 3"),
+        ({"vocabulary": -5}, "greater than or equal to 3"),
+        ({"tokens": "bpe"}, "bpe needs a vocabulary"),
+        ({"tokens": "bpe", "vocabulary": 100}, "at least 256"),
+        ({"tokens": "byte", "vocabulary": 256}, "256 types as they are"),
+        ({"tokens": "letters"}, "'word', 'char', 'byte' or 'bpe'"),
+        ({"vocab": 100}, "Extra inputs"),
+    ]:
+        with pytest.raises(ValidationError, match=match):
+            DataConfig.model_validate(settings)
+    assert all(field.description for field in DataConfig.model_fields.values())
+
+
+def test_an_unknown_corpus_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(InfolmError, match=r"did you mean wikitext-2\?.*Known are ptb, "):
+        load(DataConfig(corpus="wikitext2"))
+    with pytest.raises(InfolmError, match=r"data\.path"):
+        load(DataConfig())
+
+
+def test_a_cache_that_cannot_be_written_is_one_sentence(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFOLM_CACHE", str(file / "inside a file"))
+    with pytest.raises(RunError, match="INFOLM_CACHE"):
+        own(file)
+
+
+# Registered corpora
+
+
+def test_the_registry_is_complete() -> None:
+    known = registry()
+    assert list(known) == [
+        *("ptb", "ptb-char", "wikitext-2", "wikitext-103", "enwik8", "text8", "python-docs")
+    ]
+    for info in known.values():
+        assert info.title
+        assert info.licence
+        assert info.source.startswith("http")
+        assert len(info.files) in ({1} if info.sizes else {0, 3})
+        for download in info.downloads:
+            assert int(download.sha256, 16)
+            assert len(download.sha256) == 64
+
+
+@pytest.mark.parametrize("tokens", ["byte", "char"])
+def test_a_corpus_of_one_file_is_cut_at_fixed_bytes(
+    tokens: str, folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = registered.CorpusInfo(
+        *("tiny", "", "", "", "byte"), False, folder="tiny", files=("tiny",), sizes=(9, 4, 4)
+    )
+    monkeypatch.setattr(registered, "_REGISTRY", (info,))
+    (folders / "data" / "tiny").mkdir(parents=True)
+    (folders / "data" / "tiny" / "tiny").write_text("abcdefghéijklmno")  # é is bytes 8 and 9
+    corpus = load(DataConfig.model_validate({"corpus": "tiny", "tokens": tokens}))
+    sizes = [split.bytes for split in corpus.splits.values()]
+    assert sizes == ([9, 4, 4] if tokens == "byte" else [10, 3, 4])
+
+
+def test_the_users_folder_is_looked_at_after_the_data_folder(folders: Path) -> None:
+    for root, word in (("user", "later"), ("data", "sooner")):
+        (folders / root / "ptb").mkdir(parents=True)
+        for split in sources.SPLITS:
+            (folders / root / "ptb" / f"ptb.{split}.txt").write_text(f"{word}\n")
+        assert text_of(load(DataConfig(corpus="ptb")))["train"] == f"{word}\n"
+
+
+def test_python_docs_is_english_prose(folders: Path) -> None:
+    corpus = load(DataConfig(corpus="python-docs"))
+    words = {name: split.words for name, split in corpus.splits.items()}
+    assert 200_000 < sum(words.values()) < 500_000
+    assert 0.85 < words["train"] / sum(words.values()) < 0.95
+    assert min(words.values()) > 0.03 * sum(words.values())
+    texts = [
+        path.read_text(encoding="utf-8") for path in (folders / "cache" / "texts").rglob("*.txt")
+    ]
+    lines = [line for text in texts for line in text.splitlines()]
+    assert len(lines) == len(set(lines))
+    assert not any(line.startswith(">>>") or "::=" in line for line in lines)
+    common = Counter(word for line in lines for word in line.split()).most_common(5)
+    assert common[0][0] == "the"
+
+
+@pytest.mark.data
+def test_penn_treebank_has_the_known_counts(real: Callable[[str], None]) -> None:
+    real("ptb")
+    corpus = load(DataConfig(corpus="ptb"))
+    assert [len(s.tokens) for s in corpus.splits.values()] == [929_589, 73_760, 82_430]
+    assert [s.lines for s in corpus.splits.values()] == [42_068, 3_370, 3_761]
+    assert [s.unknown for s in corpus.splits.values()] == [0, 0, 0]
+    assert len(corpus.tokenizer) == 10_000
+    assert [corpus.tokenizer.token(i) for i in range(5)] == ["the", UNK, EOS, "N", "of"]
+    for split in corpus.splits.values():
+        assert split.tokens.dtype == np.uint16
+        assert len(split.tokens) == split.words + split.lines
+
+
+@pytest.mark.data
+def test_penn_treebank_in_characters_has_the_known_counts(real: Callable[[str], None]) -> None:
+    real("ptb")
+    corpus = load(DataConfig(corpus="ptb-char", tokens="char"))
+    assert [len(s.tokens) for s in corpus.splits.values()] == [5_017_482, 393_042, 442_423]
+    assert len(corpus.tokenizer) == 50 + 1  # and <unk>
+    assert corpus.tokenizer.decode(corpus.splits["valid"].tokens[:13]) == "consumers_may"
+    counts = np.bincount(corpus.splits["train"].tokens, minlength=51)
+    assert np.flatnonzero(counts == 0).tolist() == [corpus.tokenizer.unk]
+
+
+@pytest.mark.data
+def test_wikitext_2_has_the_known_counts(real: Callable[[str], None]) -> None:
+    real("wikitext-2")
+    corpus = load(DataConfig(corpus="wikitext-2"))
+    assert [len(s.tokens) for s in corpus.splits.values()] == [2_088_628, 217_646, 245_569]
+    assert corpus.splits["train"].lines == 36_718
+    assert len(corpus.tokenizer) == 33_278

@@ -1,0 +1,79 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from infolm.data import store
+from infolm.data.store import Counts, DamagedError
+
+PARTS = [
+    (np.array([1, 2, 3]), Counts(1, 2, 3, 4, 0)),
+    (np.array([65535, 0]), Counts(1, 1, 1, 1, 1)),
+]
+
+
+def write(path: Path, types: int = 2**16) -> Path:
+    assert store.write(path, types, "vocabulary", PARTS) == 5
+    return path
+
+
+@pytest.mark.parametrize(("types", "dtype"), [(2**16, np.uint16), (2**16 + 1, np.uint32)])
+def test_what_was_written_is_read(tmp_path: Path, types: int, dtype: type) -> None:
+    split = store.read(write(tmp_path / "train", types), "vocabulary")
+    assert isinstance(split.tokens, np.memmap)
+    assert split.tokens.dtype == dtype
+    assert split.tokens.tolist() == [1, 2, 3, 65535, 0]
+    assert (split.lines, split.words, split.characters, split.bytes, split.unknown) == (
+        2,
+        3,
+        4,
+        5,
+        1,
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["train"]
+
+
+def test_every_changed_byte_is_noticed(tmp_path: Path) -> None:
+    path = write(tmp_path / "train")
+    whole = path.read_bytes()
+    for at in [*range(0, store.HEADER, 97), 0, 6, 8, 40, *range(store.HEADER, len(whole))]:
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(DamagedError, match="train"):
+            store.read(path, "vocabulary")
+
+
+@pytest.mark.parametrize("size", [0, 7, store.HEADER, store.HEADER + 9])
+def test_a_truncated_file_is_noticed(tmp_path: Path, size: int) -> None:
+    path = write(tmp_path / "train")
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(DamagedError):
+        store.read(path, "vocabulary")
+
+
+def test_the_tokens_of_a_large_file_are_verified_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_ALWAYS_VERIFY", 0)
+    path = write(tmp_path / "train")
+    path.write_bytes(path.read_bytes()[:-1] + b"\7")
+    assert len(store.read(path, "vocabulary").tokens) == 5
+    with pytest.raises(DamagedError, match="checksum"):
+        store.read(path, "vocabulary", verify=True)
+
+
+def test_tokens_of_another_vocabulary_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DamagedError, match="another vocabulary"):
+        store.read(write(tmp_path / "train"), "other")
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+    path = write(tmp_path / "train")
+
+    def failing():
+        yield PARTS[0]
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        store.write(path, 9, "vocabulary", failing())
+    assert len(store.read(path, "vocabulary").tokens) == 5
+    assert list(tmp_path.iterdir()) == [path]
