@@ -59,7 +59,7 @@ def bar(title: str) -> Iterator[Bar]:
         TextColumn("{task.fields[text]}"),
         TextColumn("{task.fields[left]}"),
     )
-    with Progress(*columns, console=err, transient=True) as progress:
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
         yield Bar(title, progress)
 
 
@@ -72,7 +72,9 @@ class StageBars:
             BarColumn(bar_width=24),
             TextColumn("{task.percentage:>3.0f}%"),
         )
-        self._progress = Progress(*self._columns, console=err, transient=True)
+        self._progress = Progress(
+            *self._columns, console=err, transient=True, disable=not err.is_terminal
+        )
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> "StageBars":

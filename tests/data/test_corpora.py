@@ -15,7 +15,7 @@ from infolm.data.corpora import Corpus, DataConfig, load, registry
 from infolm.data.tokens import EOS, UNK
 from infolm.errors import InfolmError, RunError
 
-LINES = [f"the {i} cat, sat on a mat.\n" for i in range(100)]
+LINES = [f"the {i:02} cat, sat on a mat.\n" for i in range(100)]
 
 
 def own(path: Path, **settings: object) -> Corpus:
@@ -36,12 +36,9 @@ def file(tmp_path: Path) -> Path:
 def folder(tmp_path: Path) -> Path:
     path = tmp_path / "mine"
     path.mkdir()
-    for name, text in {
-        "train.txt": "a b b\nc\n",
-        "dev": "a d\n",
-        "wiki.test.tokens": "b\n",
-    }.items():
-        (path / name).write_text(text, encoding="utf-8")
+    (path / "train.txt").write_text("a b b\nc\n")
+    (path / "dev").write_text("a d\n")
+    (path / "wiki.test.tokens").write_text("b\n")
     return path
 
 

@@ -115,7 +115,7 @@ def test_the_size_of_pieces_and_of_counts_in_memory_changes_nothing(
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_number_of_workers_changes_nothing(tmp_path: Path, kind: Kind) -> None:
     words = np.random.default_rng(0).zipf(1.3, 40_000) % 5_000
-    text = write(tmp_path, " ".join(f"w{w}," + "\n" * (w % 7 == 0) for w in words))
+    text = write(tmp_path, " ".join(f"w{w}," + "\n" * (w % 7 == 0) for w in words.tolist()))
     limit = {"word": 1000, "bpe": 300}.get(kind)
     one = ingested(text, kind, limit, tmp_path, workers=1, pretokenised=False)
     two = ingested(text, kind, limit, tmp_path, workers=2, pretokenised=False)
@@ -129,9 +129,7 @@ def test_the_number_of_workers_changes_nothing(tmp_path: Path, kind: Kind) -> No
 def test_characters_and_the_limit_of_their_vocabulary(tmp_path: Path) -> None:
     text = write(tmp_path, "aaaa\nbbb\ncc\nd é\n")
     made, ids, counts = ingested(text, "char", 5, tmp_path)
-    assert [made.token(i) for i in range(len(made))] == [EOS, "a", "<unk>", "b", "c"][
-        : len(made)
-    ] or ([made.token(i) for i in range(len(made))] == ["a", EOS, "<unk>", "b", "c"])
+    assert [made.token(i) for i in range(len(made))] == [EOS, "a", "<unk>", "b", "c"]
     assert counts.unknown == 3
     assert ids.count(made.unk or 0) == 3
     assert counts == Counts(lines=4, words=5, characters=16, bytes=17, unknown=3)

@@ -103,22 +103,8 @@ def test_a_newline_is_an_end_of_sentence_and_nothing_else_is() -> None:
 
 
 def test_punctuation_is_split_off_but_an_apostrophe_inside_a_word() -> None:
-    words = [
-        "“",
-        "don't",
-        "”",
-        ",",
-        "she",
-        "said",
-        "well",
-        "-",
-        "known",
-        "snake_case",
-        "(",
-        ")",
-        ".",
-    ]
-    tokenizer = Tokenizer.from_words([EOS, UNK, *words, "हिन्दी"], pretokenised=False)
+    words = [*"“”,-().", "don't", "she", "said", "well", "known", "snake_case", "हिन्दी"]
+    tokenizer = Tokenizer.from_words([EOS, UNK, *words], pretokenised=False)
     tokens = tokenizer.encode("“don't”, she said: well-known snake_case() हिन्दी.\n")
     assert [tokenizer.token(i) for i in tokens] == [
         *("“", "don't", "”", ",", "she", "said", UNK, "well", "-", "known"),
@@ -155,11 +141,9 @@ def test_a_saved_vocabulary_is_the_same_one(tmp_path: Path) -> None:
         again = Tokenizer.load(path)
         assert (again.kind, again.eos, again.unk) == (tokenizer.kind, tokenizer.eos, tokenizer.unk)
         assert len(again) == len(tokenizer)
-        assert again.encode(text).tolist() == tokenizer.encode(text).tolist()
-        assert (
-            tokenizers.Tokenizer.from_file(str(path)).encode(text).ids
-            == again.encode(text).tolist()
-        )
+        ids = again.encode(text).tolist()
+        assert ids == tokenizer.encode(text).tolist()
+        assert ids == tokenizers.Tokenizer.from_file(str(path)).encode(text).ids
 
 
 def test_byte_pairs_are_learnt_alike_each_time() -> None:
@@ -179,8 +163,5 @@ def test_another_file_is_refused(content: str, tmp_path: Path) -> None:
 def test_the_file_is_plain_json(tmp_path: Path) -> None:
     Tokenizer.from_words([EOS, UNK, "é"]).save(tmp_path / "tokenizer.json")
     saved = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
-    assert saved["model"] == {
-        "type": "WordLevel",
-        "vocab": {EOS: 0, UNK: 1, "é": 2},
-        "unk_token": UNK,
-    }
+    assert saved["model"]["type"] == "WordLevel"
+    assert saved["model"]["vocab"] == {EOS: 0, UNK: 1, "é": 2}

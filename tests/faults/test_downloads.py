@@ -1,5 +1,6 @@
 """Downloads from a server that does what servers do."""
 
+import gc
 import hashlib
 import io
 import threading
@@ -15,6 +16,8 @@ from infolm.data import sources
 from infolm.data.corpora import DataConfig, load
 from infolm.data.registry import CorpusInfo, Download
 from infolm.errors import RunError
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 FILES = {f"tiny.{split}.txt": f"the {split} text\n" * 3 for split in sources.SPLITS}
 
@@ -65,6 +68,7 @@ def server() -> Iterator[Server]:
     server.shutdown()
     thread.join()
     server.server_close()
+    gc.collect()  # sockets that the download library leaves open when a connection is cut
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def splits() -> dict[str, str]:
     texts: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
     seen: set[str] = set()
     for name, text in _documents():
-        lines = [line for line in paragraphs(text) if line not in seen]
+        lines = [line for line in dict.fromkeys(paragraphs(text)) if line not in seen]
         seen.update(lines)
         texts[_split(name)] += lines
     return {split: "".join(f"{line}\n" for line in lines) for split, lines in texts.items()}
@@ -88,10 +88,18 @@ def _documents() -> Iterator[tuple[str, str]]:
     if topics.exists():
         for name, text in sorted(_topics(_parse(topics)).items()):
             yield f"topic {name}", text
-    modules = {path.relative_to(library): path for path in library.rglob("*.py")}
-    for name, path in sorted((relative.as_posix(), path) for relative, path in modules.items()):
-        if not _LEFT_OUT & set(name.split("/")) and not name.startswith(("config-", "_sysconfig")):
-            yield name, "\n\n".join(_docstrings(_parse(path)))
+    for path in _modules(library):
+        yield path.relative_to(library).as_posix(), "\n\n".join(_docstrings(_parse(path)))
+
+
+def _modules(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if path.name in _LEFT_OUT or path.name.startswith(("config-", "_sysconfigdata")):
+            continue
+        if path.is_dir():
+            yield from _modules(path)
+        elif path.suffix == ".py":
+            yield path
 
 
 def _parse(path: Path) -> ast.Module:
@@ -107,10 +115,13 @@ def _topics(module: ast.Module) -> dict[str, str]:
     return topics
 
 
-def _docstrings(module: ast.Module) -> Iterator[str]:
-    for node in ast.walk(module):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield ast.get_docstring(node) or ""
+def _docstrings(node: ast.AST) -> Iterator[str]:
+    """Those of a module, its classes and functions, in the order of the source."""
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        yield ast.get_docstring(node) or ""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt):
+            yield from _docstrings(child)
 
 
 def paragraphs(text: str) -> Iterator[str]:

@@ -17,12 +17,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from infolm.errors import InfolmError
+
 ROWS = 128
 """Tokens scored at a time: this bounds the memory and keeps the scores in the processor's cache."""
 
 WINDOWS = (250, 500, 1000, 2000, 4000)
 FLATNESSES = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5)
-"""What `tune` tries; the paper's values lie well inside."""
+"""What `tune` tries; the paper's values lie inside."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,13 @@ class CacheSettings:
     window: int = 2000
     weight: float = 0.1  # lambda
     flatness: float = 1.0  # theta
+
+    def __post_init__(self) -> None:
+        if self.window < 1 or not 0 <= self.weight < 1 or not 0 <= self.flatness < float("inf"):
+            raise InfolmError(
+                "a cache needs a window of at least 1, a lambda in [0, 1) and a theta of 0 or more, "
+                f"not {self.window}, {self.weight} and {self.flatness}"
+            )
 
 
 @dataclass(frozen=True)
@@ -55,9 +64,9 @@ class Band:
         diagonal = columns - rows
         skipped = max(0, diagonal - window)
         scores = self.scores[:, skipped:] * flatness
-        outside = torch.ones_like(scores, dtype=torch.bool)
-        outside = outside.triu_(diagonal - skipped - window).tril_(diagonal - skipped - 1)
-        scores = scores.masked_fill_(outside.logical_not_(), -torch.inf)
+        inside = torch.ones_like(scores, dtype=torch.bool)
+        inside.triu_(diagonal - skipped - window).tril_(diagonal - skipped - 1)
+        scores.masked_fill_(~inside, -torch.inf)
         # A row with no pair at all has -inf - -inf = nan here, and stays nan.
         weights = scores.sub_(scores.amax(1, keepdim=True)).exp_()
         total = weights.sum(1)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from infolm.errors import InfolmError, RunError
 
+METADATA = "infolm"
 FORMAT = "infolm checkpoint 1"
 KEPT = 2
 """How many checkpoints of a run are kept: the newest, and one before it in case of a bad disk."""
@@ -93,25 +94,26 @@ def save(path: Path, state: dict[str, Any]) -> None:
         if tensor.data_ptr() in seen and tensor.numel():
             tensors[name] = tensor.clone()
         seen.add(tensor.data_ptr())
-    metadata = {"format": FORMAT, "tree": tree, "sha256": _digest(tree, tensors)}
-    atomically(path, lambda temporary: save_file(tensors, temporary, metadata))
+    about = json.dumps({"format": FORMAT, "tree": tree, "sha256": _digest(tree, tensors)})
+    # One key: several would be written in an order that changes from process to process.
+    atomically(path, lambda temporary: save_file(tensors, temporary, {METADATA: about}))
 
 
 def load(path: Path) -> dict[str, Any]:
     """Read what `save` wrote; refuse a file that is damaged or is something else."""
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
+            about = json.loads((file.metadata() or {}).get(METADATA, "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise InfolmError(f"{path}: there is no such checkpoint") from None
     except (SafetensorError, OSError) as error:
         raise InfolmError(f"{path} is damaged ({error}){_advice(path)}") from error
-    if metadata.get("format") != FORMAT:
+    if about.get("format") != FORMAT:
         raise InfolmError(f"{path} is no checkpoint of infolm's: it lacks the mark '{FORMAT}'")
-    if _digest(metadata["tree"], tensors) != metadata["sha256"]:
+    if _digest(about["tree"], tensors) != about["sha256"]:
         raise InfolmError(f"{path} is damaged (its SHA-256 does not match){_advice(path)}")
-    state: dict[str, Any] = _unflatten(json.loads(metadata["tree"]), tensors)
+    state: dict[str, Any] = _unflatten(json.loads(about["tree"]), tensors)
     return state
 
 

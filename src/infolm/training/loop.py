@@ -106,9 +106,8 @@ class Loop:
 
     def run(self) -> float:
         """Train to the end; returns the best validation loss."""
-        log = MetricsLog(self.run_folder, self.step) if self.fabric.is_global_zero else None
         clock = last_saved = time.monotonic()
-        with _interruptible() as interrupted:
+        with MetricsLog(self.run_folder, self.step) as log, _interruptible() as interrupted:
             while not self.finished():
                 epoch = self.terms[0].feed.epoch
                 self._take_step()
@@ -125,8 +124,6 @@ class Loop:
                 if interrupted:
                     raise Interrupted
         self.save()
-        if log:
-            log.close()
         return min(self.losses)
 
     def finished(self) -> bool:
@@ -161,13 +158,15 @@ class Loop:
                 self._sum(f"{term.name}/{name}", float(value) * estimate.count)
             self._sum(f"{term.name}/count", estimate.count)
         self.fabric.backward(total)
-        norm = self.fabric.clip_gradients(self.model, self.optimiser, max_norm=self.clip)
+        norm = self.fabric.clip_gradients(
+            self.model, self.optimiser, max_norm=self.clip, error_if_nonfinite=False
+        )
         assert norm is not None  # it is None only when clipping by value
         if not (torch.isfinite(total) and torch.isfinite(norm)):
             # Before the optimiser's step: the weights, and so the next checkpoint, stay finite.
             raise RunError(
                 f"the loss is no longer a finite number at step {self.step + 1} (loss "
-                f"{float(total)}, gradient norm {float(norm)}): lower optimiser.learning_rate "
+                f"{total.item()}, gradient norm {norm.item()}): lower optimiser.learning_rate "
                 f"or optimiser.clip; the last checkpoint in {self.run_folder.path} is intact"
             )
         for group, rate in zip(self.optimiser.param_groups, self.base_rates, strict=True):
@@ -177,7 +176,7 @@ class Loop:
         self.step += 1
         self.averager.update(self.step)
 
-    def _validate(self, log: MetricsLog | None) -> None:
+    def _validate(self, log: MetricsLog) -> None:
         losses = {}
         self.model.eval()
         for candidate in self.averager.candidates():
@@ -186,7 +185,7 @@ class Loop:
         answer = self.averager.answer(losses)
         loss = losses[answer]
         best = not self.losses or loss < min(self.losses)
-        if best and self.fabric.is_global_zero:
+        if best:
             with self.averager.swapped_in(answer):
                 checkpoint.save(self.run_folder.model, self.raw_model.state_dict())
         events = self.averager.validated(losses, self.progress())
@@ -204,17 +203,16 @@ class Loop:
             + (", the best so far" if best else "")
             + "".join(f"; {event}" for event in events)
         )
-        if log:
-            log.write("validation", self.step, epoch=epoch, loss=loss, answer=answer, **losses)
-            for event in events:
-                log.write("event", self.step, name=event)
+        log.write("validation", self.step, epoch=epoch, loss=loss, answer=answer, **losses)
+        for event in events:
+            log.write("event", self.step, name=event)
 
     # -- what is said -----------------------------------------------------------------------
 
     def _sum(self, name: str, value: float) -> None:
         self.window[name] = self.window.get(name, 0.0) + value
 
-    def _record(self, log: MetricsLog | None, since: float) -> float:
+    def _record(self, log: MetricsLog, since: float) -> float:
         now = time.monotonic()
         values = {
             name: total / self.window[f"{name.split('/')[0]}/count"]
@@ -223,11 +221,10 @@ class Loop:
         }
         main = self.terms[0].name
         tokens = self.window[f"{main}/count"]
-        values["tokens_per_second"] = tokens * self.fabric.world_size / (now - since)
+        values["tokens_per_second"] = tokens / (now - since)
         self.window = {}
         self.watcher.step(self.progress(), values)
-        if log:
-            log.write("step", self.step, epoch=self.terms[0].feed.epoch, **values)
+        log.write("step", self.step, epoch=self.terms[0].feed.epoch, **values)
         return now
 
     # -- what is kept -----------------------------------------------------------------------
@@ -249,8 +246,7 @@ class Loop:
 
     def save(self) -> None:
         """Write a checkpoint of this moment."""
-        if self.fabric.is_global_zero:
-            checkpoint.save_step(self.run_folder.checkpoints, self.step, self.state_dict())
+        checkpoint.save_step(self.run_folder.checkpoints, self.step, self.state_dict())
 
     def resume(self) -> bool:
         """Go back to the newest checkpoint of the run, if it has one."""

@@ -1,0 +1,40 @@
+# make demo   a first model in a few minutes, nothing to download but packages
+# make test   the whole test suite
+# Each makes .venv with what it needs. PYTHON chooses the interpreter (3.11 or newer).
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+DEMO := runs/demo
+
+.PHONY: demo test check format clean
+
+.venv/core: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PIP) --editable '.[report]'
+	touch $@
+
+.venv/dev: .venv/core
+	$(PIP) --editable '.[dev]'
+	touch $@
+
+demo: .venv/core
+	$(BIN)/infolm train awd-lstm/demo --out $(DEMO) --resume
+	$(BIN)/infolm evaluate $(DEMO) --split test --cache --baseline
+	$(BIN)/infolm generate $(DEMO) --num 3 --tokens 40 --temperature 0.8 --no-unk
+	$(BIN)/infolm report $(DEMO)
+
+test: .venv/dev
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2
+
+check: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache

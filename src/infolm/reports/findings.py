@@ -1,0 +1,148 @@
+"""All that a report tells of a run, gathered from the run's folder and its corpus."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from infolm.config import Recipe, load_recipe
+from infolm.data.corpora import Corpus
+from infolm.data.corpora import load as load_corpus
+from infolm.data.tokens import Tokenizer
+from infolm.errors import InfolmError
+from infolm.evaluation import measurement
+from infolm.evaluation.kneser_ney import KneserNey
+from infolm.evaluation.measurement import Measurement, likelihood_measurements
+from infolm.evaluation.suite import NGRAM_ORDER, text_size
+from infolm.experiment import TrainedRun
+from infolm.generation.sampling import SamplingSettings
+from infolm.generation.text import write
+from infolm.models.recurrent import RecurrentModel
+from infolm.reports.history import History
+from infolm.training import checkpoint
+from infolm.training.run import RunFolder, read_metrics
+
+BASELINE = f"Kneser-Ney {NGRAM_ORDER}-gram"
+BASELINE_TOKENS = 10_000_000
+"""The n-grams of a longer training split take minutes and gigabytes: too much for a report."""
+SAMPLES, SAMPLE_TOKENS, SAMPLE_SEED = 3, 60, 1
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What is known of a run.
+
+    plot: an SVG, empty where nothing is recorded yet. step: steps taken, those after the last
+    record too. corpus: None where it cannot be loaded, for the reason `missing`. samples: none
+    before the first validation.
+    """
+
+    folder: RunFolder
+    recipe: Recipe
+    tokenizer: Tokenizer
+    history: History
+    plot: str
+    step: int
+    going_on: bool
+    corpus: Corpus | None
+    missing: str
+    measurements: list[Measurement]
+    samples: list[str]
+
+    @classmethod
+    def of(cls, run: Path) -> "Findings":
+        folder = RunFolder.existing(run)
+        recipe, tokenizer = load_recipe(str(folder.recipe)), Tokenizer.load(folder.tokenizer)
+        history = History.of(read_metrics(folder.metrics))
+        drawing = plot(history)  # first: without matplotlib, all else would be in vain
+        saved = [int(p.stem.split("-")[1]) for p in checkpoint.checkpoints(folder.checkpoints)]
+        try:
+            corpus, missing = load_corpus(recipe.data, tokenizer=tokenizer), ""
+        except InfolmError as error:
+            corpus, missing = None, str(error).rstrip(".")
+        measurements = measurement.read(folder.measurements)
+        if corpus:
+            measurements += baseline(corpus, measurements)
+        return cls(
+            folder,
+            recipe,
+            tokenizer,
+            history,
+            drawing,
+            max(history.step, *saved, 0),
+            is_locked(folder),
+            corpus,
+            missing,
+            measurements,
+            samples(folder),
+        )
+
+    @property
+    def weights(self) -> int:
+        with torch.device("meta"):
+            model = RecurrentModel(self.recipe.model, len(self.tokenizer))
+        return sum(parameter.numel() for parameter in model.parameters())
+
+    @property
+    def finished(self) -> bool:
+        """Whether training came to the end that the recipe sets, and validated there."""
+        config, history = self.recipe.train, self.history
+        if not len(history.validation) or history.validation.steps[-1] < history.step:
+            return False
+        return (
+            any(name == "stopped" for _, name in history.events)
+            or history.epoch >= config.epochs
+            or (config.max_steps is not None and history.step >= config.max_steps)
+        )
+
+
+def plot(history: History) -> str:
+    """The learning curve; nothing where there is no loss to draw."""
+    try:
+        from infolm.reports.curves import draw
+    except ModuleNotFoundError:
+        raise InfolmError(
+            "a report needs matplotlib: install it with `pip install 'infolm[report]'`"
+        ) from None
+    return draw(history) if len(history.training) or len(history.validation) else ""
+
+
+def is_locked(folder: RunFolder) -> bool:
+    """Whether a process is training in the folder at this moment."""
+    try:
+        with folder.locked():
+            return False
+    except InfolmError:
+        return True
+    except OSError:  # a folder that may only be read: nobody trains there
+        return False
+
+
+def baseline(corpus: Corpus, known: Sequence[Measurement]) -> list[Measurement]:
+    """The Kneser-Ney model of the training split, on the splits where `known` lacks it."""
+    measured = {m.split for m in known if m.method == BASELINE}
+    missing = [
+        name
+        for name in ("valid", "test")
+        if name not in measured and len(corpus.splits[name].tokens) > 1
+    ]
+    train = corpus.splits["train"].tokens
+    if not missing or len(train) > BASELINE_TOKENS:
+        return []
+    ngrams = KneserNey.fit(train, len(corpus.tokenizer), NGRAM_ORDER)
+    results = []
+    for name in missing:
+        split = corpus.splits[name]
+        size = text_size(split, corpus.tokenizer)
+        results += likelihood_measurements(ngrams.log_probs(split.tokens), name, BASELINE, size)
+    return results
+
+
+def samples(folder: RunFolder) -> list[str]:
+    """What `infolm generate` writes with the best weights; nothing where there are none yet."""
+    if not folder.model.exists():
+        return []
+    run = TrainedRun.open(folder.path)
+    settings = SamplingSettings()
+    return write(run.model, run.tokenizer, "", SAMPLE_TOKENS, SAMPLES, SAMPLE_SEED, settings)

@@ -1,0 +1,264 @@
+"""The report of a run: one HTML file that a person can read who has nothing else."""
+
+import math
+import platform
+import shlex
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from html import escape
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from infolm.config import Expected
+from infolm.evaluation.measurement import BLOCKS, Measurement
+from infolm.reports.findings import BASELINE, SAMPLE_SEED, SAMPLE_TOKENS, SAMPLES, Findings
+from infolm.reports.page import code, commands, folded, page, paragraph, section, strong
+from infolm.training import checkpoint
+
+SPLITS = {"valid": "Validation split", "test": "Test split"}
+COLUMNS = {  # metric: heading, decimals
+    "perplexity": ("perplexity", 2),
+    "nll": ("nats per token", 4),
+    "bits_per_character": ("bits per character", 4),
+    "bits_per_byte": ("bits per byte", 4),
+}
+TOKENS = {"word": "words", "char": "characters", "byte": "bytes", "bpe": "byte pairs"}
+EVENTS = {
+    "triggered": "from here on the answer is the mean of the iterates",
+    "rate reduced": "validation no longer improved, so the learning rate was lowered",
+    "stopped": "validation no longer improved, so training ended",
+}
+
+
+def write_report(run: Path) -> Path:
+    """Write `report.html` into the run's folder, whole or not at all; returns its path."""
+    found = Findings.of(run)
+    text = report(found)
+    path = found.folder.report
+    checkpoint.atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    return path
+
+
+def report(found: Findings) -> str:
+    """The whole report, from top to bottom."""
+    title = found.recipe.title or found.folder.path.name
+    paper = found.recipe.paper
+    return page(
+        title,
+        [
+            f"<header><h1>{escape(title)}</h1>",
+            paragraph(f"After {escape(paper)}", "source") if paper else "",
+            paragraph(summary(found), "lead"),
+            "</header>",
+            section("Measurements", measured(found)),
+            section("Learning curve", curve(found)),
+            section("Samples", sampled(found)),
+            section("How to go on", further(found)),
+            footer(),
+        ],
+    )
+
+
+def summary(found: Findings) -> str:
+    """What was trained on what, how far it came, and whether it is done."""
+    recipe, history = found.recipe, found.history
+    model, data = recipe.model, recipe.data
+    tokens = ""
+    if found.corpus:
+        tokens = f"{len(found.corpus.splits['train'].tokens):,} training tokens, "
+    epochs = f"{history.epoch:,} of {recipe.train.epochs:,} epochs complete"
+    if history.best:
+        step, loss = history.best
+        best = (
+            f"the best validation perplexity is {strong(number(perplexity(loss), 2))}, "
+            f"reached at step {step:,}"
+        )
+    else:
+        best = "there has been no validation yet"
+    return (
+        f"A language model of {model.layers} {model.cell.upper()} "
+        f"layer{'s' if model.layers > 1 else ''} with {strong(f'{found.weights:,}')} weights, "
+        f"trained on {strong(str(data.corpus or data.path))} "
+        f"({tokens}a vocabulary of {len(found.tokenizer):,}; tokens are {TOKENS[data.tokens]}). "
+        f"After {strong(f'{found.step:,}')} steps ({epochs}) {best}. {status(found)}"
+    )
+
+
+def status(found: Findings) -> str:
+    """Whether training is done, as far as the folder can tell."""
+    if found.going_on:
+        return "Training was still going on when this report was written."
+    if found.finished:
+        return "Training is finished."
+    if not found.step:
+        return "Training has not come to its first checkpoint."
+    return "Training was interrupted before its end and can be resumed."
+
+
+def measured(found: Findings) -> list[str]:
+    """The table, what its numbers mean, and what is missing from it."""
+    path = _typed(found.folder.path)
+    parts = []
+    if all(m.method == BASELINE for m in found.measurements):
+        when = "" if found.samples else ", once training has come to its first validation,"
+        parts.append(
+            paragraph(
+                f"The model has not been measured yet; this measures it{when}: "
+                f"{code(f'infolm evaluate {path} --cache --baseline')}"
+            )
+        )
+    if found.measurements:
+        conventions = dict.fromkeys(m.convention for m in found.measurements)
+        parts += [
+            measurement_table(found.measurements, found.recipe.expected),
+            paragraph(
+                f"Counted: {escape('; '.join(conventions))}. Perplexity is e to the power of the "
+                f"nats per token. ± is one standard error, from the spread of {BLOCKS} stretches "
+                "of the split. The best measured in each split is bold.",
+                "note",
+            ),
+        ]
+    elif found.recipe.expected:
+        expected = found.recipe.expected
+        parts.append(
+            paragraph(
+                f"Expected: perplexity {expected.valid} on the validation and {expected.test} on "
+                f"the test split ({escape(expected.source)})."
+            )
+        )
+    if not any(m.method == BASELINE for m in found.measurements):
+        why = (
+            f"the corpus could not be loaded ({escape(found.missing)})"
+            if found.missing
+            else (f"the text is long; {code(f'infolm evaluate {path} --baseline')} adds it")
+        )
+        parts.append(paragraph(f"The {BASELINE} baseline is missing: {why}.", "note"))
+    return parts
+
+
+def measurement_table(measurements: Sequence[Measurement], expected: Expected | None) -> str:
+    """A group of rows for each split: the methods, the baseline, what the recipe expects.
+
+    Each metric has two columns, the value and its standard error, so that digits stand below
+    each other.
+    """
+    metrics = [name for name in COLUMNS if any(m.metric == name for m in measurements)]
+    columns = "".join(f'<th scope="col" colspan="2">{COLUMNS[name][0]}</th>' for name in metrics)
+    header = f'<tr><th scope="col">method</th>{columns}<th scope="col">tokens</th></tr>'
+    width = 2 * len(metrics) + 2
+    groups = []
+    for split, title in SPLITS.items():
+        here = [m for m in measurements if m.split == split]
+        if not here:
+            continue
+        rows = [f'<tr><th scope="rowgroup" colspan="{width}">{title}</th></tr>']
+        best = min((m.value, m.method) for m in here if m.metric == "nll")[1]
+        methods = dict.fromkeys(m.method for m in here)
+        for method in sorted(methods, key=lambda method: method == BASELINE):
+            values = {m.metric: m for m in here if m.method == method}
+            cells = "".join(_cells(values.get(name)) for name in metrics)
+            tokens = next(iter(values.values())).tokens
+            kind = ' class="best"' if method == best and len(methods) > 1 else ""
+            name = f'<th scope="row">{escape(method)}</th>'
+            rows.append(f"<tr{kind}>{name}{cells}<td>{tokens:,}</td></tr>")
+        if expected:
+            name = f'<th scope="row">expected: {escape(expected.source)}</th>'
+            value = number(getattr(expected, split), 2)
+            rows.append(
+                f'<tr class="expected">{name}<td>{value}</td><td colspan="{width - 2}"></td></tr>'
+            )
+        groups.append("<tbody>" + "\n".join(rows) + "</tbody>")
+    body = "\n".join(groups)
+    return f'<div class="wide"><table><thead>{header}</thead>\n{body}</table></div>'
+
+
+def _cells(found: Measurement | None) -> str:
+    if found is None:
+        return '<td></td><td class="error"></td>'
+    decimals = COLUMNS[found.metric][1]
+    error = "" if found.stderr is None else f"± {number(found.stderr, decimals)}"
+    return f'<td>{number(found.value, decimals)}</td><td class="error">{error}</td>'
+
+
+def number(value: float, decimals: int) -> str:
+    """1234.5 -> '1,234.50'; a number too long to read in full, in powers of ten."""
+    return f"{value:,.{decimals}f}" if value < 1e6 else f"{value:.2e}"
+
+
+def perplexity(loss: float) -> float:
+    """exp(loss), capped where it would overflow."""
+    return math.exp(min(loss, 700))
+
+
+def curve(found: Findings) -> list[str]:
+    """The plot, and in words what cannot be read off it."""
+    history = found.history
+    if not found.plot:
+        every = found.recipe.train.log_every
+        return [paragraph(f"No loss has been recorded yet; there is a record every {every} steps.")]
+    streams = found.recipe.train.validation_streams
+    reading = (
+        "reads its split as one stream"
+        if streams == 1
+        else f"during training reads its split as {streams} parallel streams, which is faster and "
+        "nearly the same as one"
+    )
+    caption = [
+        "The training loss is a mean over the steps since the record before, with dropout if any.",
+        f"Validation {reading}.",
+    ]
+    if len(history.speed):
+        caption.append(
+            f"The median speed is {np.median(history.speed.values):,.0f} tokens per second; a "
+            "record that spans a validation includes its time."
+        )
+    for name in dict.fromkeys(name for _, name in history.events):
+        steps = [step for step, each in history.events if each == name]
+        at = ", ".join(f"{step:,}" for step in steps[:5]) + (" and later" if steps[5:] else "")
+        meaning = f": {EVENTS[name]}" if name in EVENTS else ""
+        caption.append(f"{name} at step {at}{meaning}.".capitalize())
+    text = escape(" ".join(caption))
+    return [f'<figure><div class="wide">{found.plot}</div><figcaption>{text}</figcaption></figure>']
+
+
+def sampled(found: Findings) -> list[str]:
+    if not found.samples:
+        return [paragraph("There are no weights to write with before the first validation.")]
+    note = f"Drawn from the model's own distribution, {SAMPLE_TOKENS} tokens each."
+    return [
+        paragraph(note, "note"),
+        *(f'<div class="sample">{escape(text.strip())}</div>' for text in found.samples),
+    ]
+
+
+def further(found: Findings) -> list[str]:
+    path = _typed(found.folder.path)
+    generate = (
+        f"infolm generate {path} --tokens {SAMPLE_TOKENS} --num {SAMPLES} --seed {SAMPLE_SEED}"
+    )
+    return [
+        commands(
+            [
+                ("Go on training", f"infolm train {path} --resume"),
+                ("Measure", f"infolm evaluate {path} --cache --baseline"),
+                ("Write the samples", generate),
+            ]
+        ),
+        folded("The recipe, every value resolved", found.folder.recipe.read_text("utf-8")),
+    ]
+
+
+def footer() -> str:
+    day = datetime.now(UTC).date().isoformat()
+    return (
+        f"<footer>Written on {day} by infolm {version('infolm')} with torch {torch.__version__} "
+        f"and Python {platform.python_version()}.</footer>"
+    )
+
+
+def _typed(path: Path) -> str:
+    """The path as one types it in a shell."""
+    return shlex.quote(str(path))

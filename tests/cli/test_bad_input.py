@@ -1,0 +1,128 @@
+"""Bad input: one clear sentence, exit code 2, nothing written."""
+
+import pytest
+from training_tiny import tiny_file
+
+
+def one_sentence(done, *words):
+    assert done.code == 2, (done.code, done.err)
+    (line,) = [line for line in done.err.splitlines() if line.startswith("infolm: ")]
+    assert "Traceback" not in done.err
+    for word in words:
+        assert word in line, line
+
+
+@pytest.fixture
+def refused(infolm, tmp_path, small_text):
+    """Train with overrides that must be refused, and see that no run's folder is there."""
+
+    def run(*overrides, recipe=None):
+        recipe = recipe or tiny_file(tmp_path, small_text, max_steps=2)
+        done = infolm("train", recipe, *overrides, "--out", tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+        assert not list(tmp_path.glob(".run*"))
+        return done
+
+    return run
+
+
+def test_missing_corpus(refused, tmp_path):
+    one_sentence(refused(f"data.path={tmp_path / 'nowhere.txt'}"), "nowhere.txt")
+
+
+def test_empty_corpus(refused, tmp_path):
+    (tmp_path / "empty.txt").touch()
+    one_sentence(refused(f"data.path={tmp_path / 'empty.txt'}"), "empty.txt", "empty")
+
+
+def test_corpus_that_is_not_utf8(refused, tmp_path):
+    (tmp_path / "latin.txt").write_bytes("schön\n".encode("latin-1") * 50)
+    one_sentence(refused(f"data.path={tmp_path / 'latin.txt'}"), "latin.txt", "UTF-8")
+
+
+def test_a_split_with_no_token(refused, tmp_path):
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "train.txt").write_text("a b c\n" * 50)
+    (folder / "valid.txt").write_text("a b\n")
+    (folder / "test.txt").write_text("")
+    one_sentence(refused(f"data.path={folder}"), "test.txt")
+
+
+def test_a_text_too_short_for_the_columns(refused, tmp_path):
+    (tmp_path / "short.txt").write_text("a b\n" * 60)
+    one_sentence(refused(f"data.path={tmp_path / 'short.txt'}", "feed.batch=100"), "feed.batch")
+
+
+def test_vocabulary_of_zero(refused):
+    one_sentence(refused("data.vocabulary=0"), "data.vocabulary", "not 0")
+
+
+def test_unknown_corpus(refused):
+    one_sentence(refused("data.path=null", "data.corpus=ptbb"), "ptbb", "'ptb'")
+
+
+def test_no_corpus_at_all(refused):
+    one_sentence(refused("data.path=null"), "corpus")
+
+
+def test_unknown_recipe(refused):
+    one_sentence(refused(recipe="awd-lstm/pbt"), "no recipe 'awd-lstm/pbt'", "awd-lstm/ptb")
+
+
+@pytest.mark.parametrize(
+    "override", ["model.hidden=-1", "feed.batch=0", "train.max_steps=-5", "model.layers=0"]
+)
+def test_negative_sizes(refused, override):
+    one_sentence(refused(override), override.split("=")[0])
+
+
+def test_a_folder_that_exists(infolm, tmp_path, small_text):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").write_text("precious")
+    recipe = tiny_file(tmp_path, small_text, max_steps=2)
+    done = infolm("train", recipe, "--out", tmp_path / "run")
+    one_sentence(done, "exists already")
+    assert (tmp_path / "run" / "mine.txt").read_text() == "precious"
+
+
+def test_something_that_is_no_run(infolm, tmp_path):
+    for command in ("evaluate", "generate", "report"):
+        one_sentence(infolm(command, tmp_path), "not a run's folder")
+
+
+def test_a_run_without_a_model(infolm, tmp_path, trained):
+    (tmp_path / "recipe.yaml").write_text((trained / "recipe.yaml").read_text())
+    one_sentence(infolm("evaluate", tmp_path), "no model yet", "--resume")
+
+
+def test_a_model_of_another_size(infolm, tmp_path, trained):
+    recipe = (trained / "recipe.yaml").read_text().replace("hidden: 12", "hidden: 13")
+    (tmp_path / "recipe.yaml").write_text(recipe)
+    for name in ("tokenizer.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((trained / name).read_bytes())
+    one_sentence(infolm("evaluate", tmp_path), "is of another model")
+
+
+def test_a_prompt_of_unknown_words(infolm, trained):
+    done = infolm("generate", trained, "--prompt", "the xylophone sleeps quietly")
+    one_sentence(done, "'xylophone', 'quietly'")
+    assert done.out == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["evaluate", "--split", "train"], "valid or test"),
+        (["evaluate", "--cache", "1,2,x"], "WINDOW,LAMBDA,THETA"),
+        (["evaluate", "--cache", "100,1.5,1"], "lambda"),
+        (["evaluate", "--words", "3"], "--cache"),
+        (["evaluate", "--cache", "--streams", "4"], "--streams"),
+        (["generate", "--temperature", "0"], "temperature"),
+        (["generate", "--top-k", "0"], "top_k"),
+        (["generate", "--top-p", "1.5"], "top_p"),
+    ],
+)
+def test_options_that_make_no_sense(infolm, trained, options, words):
+    command, *rest = options
+    one_sentence(infolm(command, trained, *rest), words)

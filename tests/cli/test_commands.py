@@ -1,0 +1,147 @@
+"""The command line others rely on."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+
+import pytest
+from training_tiny import tiny_file
+
+MEASUREMENT_KEYS = {
+    *("metric", "value", "unit", "stderr", "tokens", "split", "method", "convention")
+}
+
+
+def test_train_makes_a_run_and_says_what_to_do_next(infolm, tmp_path, small_text):
+    recipe = tiny_file(tmp_path, small_text, max_steps=6)
+    done = infolm("train", recipe, "--out", tmp_path / "run", "seed=3")
+    assert done.code == 0
+    assert f"infolm evaluate {tmp_path / 'run'}" in done.err
+    files = {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"recipe.yaml", "tokenizer.json", "model.safetensors", "metrics.jsonl"} <= files
+    assert "seed: 3" in (tmp_path / "run" / "recipe.yaml").read_text()
+
+
+def test_ones_own_text_by_a_named_recipe(infolm, tmp_path, small_text):
+    done = infolm(
+        *("train", "awd-lstm/demo", f"data.path={small_text}", "train.max_steps=2"),
+        *("model.hidden=8", "model.embedding=8", "--out", tmp_path / "run"),
+    )
+    assert done.code == 0, done.err
+
+
+def test_the_default_folder_is_named_after_the_recipe(infolm, tmp_path, small_text, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tiny_file(tmp_path, small_text, max_steps=2)
+    assert infolm("train", "tiny.yaml").code == 0
+    assert (tmp_path / "runs" / "tiny" / "model.safetensors").exists()
+    again = infolm("train", "tiny.yaml")
+    assert again.code == 2
+    assert "runs/tiny exists already: add --resume" in again.err
+    resumed = infolm("train", "tiny.yaml", "--resume")
+    assert resumed.code == 0
+
+
+def test_evaluate_prints_measurements_with_every_key(infolm, trained):
+    done = infolm("evaluate", trained, "--split", "test", "--json")
+    assert done.code == 0
+    results = json.loads(done.out)
+    assert all(set(result) == MEASUREMENT_KEYS for result in results)
+    by_metric = {result["metric"]: result for result in results}
+    assert by_metric["perplexity"]["value"] == pytest.approx(math.exp(by_metric["nll"]["value"]))
+    assert {result["split"] for result in results} == {"test"}
+    assert "<eos>" in by_metric["nll"]["convention"]
+
+
+def test_the_chunk_does_not_matter(infolm, trained):
+    values = [
+        json.loads(infolm("evaluate", trained, "--chunk", chunk, "--json").out)[0]["value"]
+        for chunk in (1, 13, 500)
+    ]
+    assert values == pytest.approx([values[0]] * 3, rel=1e-5)
+
+
+def test_both_splits_by_default_and_every_method_has_its_name(infolm, trained):
+    done = infolm("evaluate", trained, "--cache", "--baseline", "--json")
+    results = json.loads(done.out)
+    assert {result["split"] for result in results} == {"valid", "test"}
+    methods = {result["method"] for result in results}
+    assert len(methods) == 3
+    assert any(re.match(r"neural cache \(window \d+, lambda .*, theta .*\)", m) for m in methods)
+    assert (trained / "cache.json").exists()
+    kept = json.loads((trained / "measurements.json").read_text())
+    assert {result["method"] for result in results} <= {entry["method"] for entry in kept}
+
+
+def test_the_tuned_cache_is_no_worse_than_none_on_validation(infolm, trained):
+    results = json.loads(
+        infolm("evaluate", trained, "--split", "valid", "--cache", "tune", "--json").out
+    )
+    nll = {r["method"].split()[0]: r["value"] for r in results if r["metric"] == "nll"}
+    assert nll["neural"] <= nll["static,"] + 1e-6
+
+
+def test_cache_settings_may_be_given_and_the_words_it_helps_shown(infolm, trained):
+    done = infolm("evaluate", trained, "--cache", "50,0.2,0.3", "--words", "3")
+    assert done.code == 0, done.err
+    assert "window 50, lambda 0.2, theta 0.3" in done.out
+    assert "helped most" in done.out
+
+
+def test_parallel_streams_say_so(infolm, trained):
+    results = json.loads(infolm("evaluate", trained, "--streams", "4", "--json").out)
+    assert "4 parallel streams, warm-up" in results[0]["method"]
+
+
+def test_generate_is_reproducible_by_seed(infolm, trained):
+    first = infolm("generate", trained, "--tokens", 12, "--num", 2, "--seed", 5)
+    again = infolm("generate", trained, "--tokens", 12, "--num", 2, "--seed", 5)
+    other = infolm("generate", trained, "--tokens", 12, "--num", 2, "--seed", 6)
+    assert first.code == 0
+    assert first.out == again.out != other.out
+
+
+def test_generate_goes_on_from_a_prompt_and_as_json(infolm, trained):
+    done = infolm("generate", trained, "--prompt", "the cat", "--greedy", "--tokens", 5, "--json")
+    (sample,) = json.loads(done.out)
+    assert sample["prompt"] == "the cat"
+    assert 0 < len(sample["text"].split()) <= 5
+
+
+def test_recipes_are_listed_and_printed_to_copy(infolm, tmp_path):
+    listed = infolm("recipes")
+    assert listed.code == 0
+    assert "awd-lstm/ptb-small" in listed.out
+    assert "24.2M" in listed.out
+    assert "60.7 / 58.8" in listed.out
+    entries = json.loads(infolm("recipes", "--json").out)
+    assert {entry["corpus"] for entry in entries} >= {"ptb", "wikitext-2", "python-docs"}
+    printed = infolm("recipes", "awd-lstm/ptb")
+    (tmp_path / "mine.yaml").write_text(printed.out)
+    from infolm.config import load_recipe
+
+    assert load_recipe(str(tmp_path / "mine.yaml")) == load_recipe("awd-lstm/ptb")
+
+
+def test_corpora_are_listed(infolm):
+    done = infolm("corpora")
+    assert done.code == 0
+    names = ["ptb", "ptb-char", "wikitext-2", "wikitext-103", "enwik8", "text8", "python-docs"]
+    assert all(re.search(rf"^ *{name} ", done.out, re.MULTILINE) for name in names)
+    assert {entry["name"] for entry in json.loads(infolm("corpora", "--json").out)} == set(names)
+
+
+def test_help_names_every_command_and_imports_nothing_heavy():
+    script = (
+        "import sys; from infolm.cli import app;"
+        "from typer.testing import CliRunner;"
+        "print(CliRunner().invoke(app, ['--help']).output);"
+        "heavy = {'torch', 'numpy', 'pydantic', 'tokenizers', 'lightning_fabric', 'yaml'};"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for command in ("train", "evaluate", "generate", "report", "recipes", "corpora"):
+        assert command in done.stdout

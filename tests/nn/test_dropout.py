@@ -1,0 +1,71 @@
+"""The dropouts: what is shared, what is scaled, and that nothing happens in evaluation."""
+
+import math
+
+import pytest
+import torch
+
+from infolm.nn.dropout import drop_connect, embedding_dropout, locked_dropout
+
+
+def test_locked_mask_is_shared_over_time_and_not_over_examples():
+    torch.manual_seed(0)
+    out = locked_dropout(torch.ones(7, 50, 40), 0.3, training=True)
+    assert torch.equal(out, out[:1].expand_as(out))
+    masks = {tuple(row.tolist()) for row in out[0]}
+    assert len(masks) == 50
+    assert out.unique().tolist() == pytest.approx([0, 1 / 0.7])
+
+
+def test_locked_dropout_keeps_the_mean():
+    torch.manual_seed(0)
+    p, n = 0.4, 200_000
+    out = locked_dropout(torch.ones(1, 1, n), p, training=True)
+    # Each entry is Bernoulli(1-p)/(1-p), of variance p/(1-p).
+    standard_error = math.sqrt(p / (1 - p) / n)
+    assert abs(out.mean().item() - 1) < 4 * standard_error
+
+
+def test_embedding_dropout_drops_whole_words_and_scales_the_rest():
+    torch.manual_seed(0)
+    weight = torch.randn(2000, 3)
+    tokens = torch.arange(2000).repeat(2, 1)  # each word twice: (2, 2000)
+    p = 0.25
+    out = embedding_dropout(weight, tokens, p, training=True)
+    assert torch.equal(out[0], out[1])  # a word is gone, or not, wherever it occurs
+    dropped = (out[0] == 0).all(1)
+    torch.testing.assert_close(out[0][~dropped], weight[~dropped] / (1 - p))
+    standard_error = math.sqrt(p * (1 - p) / 2000)
+    assert abs(dropped.float().mean().item() - p) < 4 * standard_error
+
+
+def test_embedding_dropout_equals_dropping_rows_of_the_matrix():
+    weight = torch.randn(11, 5, requires_grad=True)
+    tokens = torch.randint(0, 11, (6, 4))
+    torch.manual_seed(3)
+    fast = embedding_dropout(weight, tokens, 0.5, training=True)
+    torch.manual_seed(3)
+    mask = torch.nn.functional.dropout(torch.ones(11), 0.5)
+    slow = (weight * mask[:, None])[tokens]
+    torch.testing.assert_close(fast, slow)
+    cotangent = torch.randn_like(fast)
+    torch.testing.assert_close(
+        torch.autograd.grad(fast, weight, cotangent), torch.autograd.grad(slow, weight, cotangent)
+    )
+
+
+def test_drop_connect_drops_single_weights():
+    torch.manual_seed(0)
+    out = drop_connect(torch.ones(300, 300), 0.5, training=True)
+    assert set(out.unique().tolist()) == {0.0, 2.0}
+    assert abs(out.mean().item() - 1) < 4 * math.sqrt(1 / 90_000)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5])
+def test_nothing_happens_in_evaluation_and_no_random_number_is_drawn(p):
+    x, weight, tokens = torch.randn(3, 2, 4), torch.randn(9, 4), torch.randint(0, 9, (3, 2))
+    before = torch.get_rng_state()
+    assert locked_dropout(x, p, training=False) is x
+    assert drop_connect(weight, p, training=False) is weight
+    assert torch.equal(embedding_dropout(weight, tokens, p, training=False), weight[tokens])
+    assert torch.equal(torch.get_rng_state(), before)

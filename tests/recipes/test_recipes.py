@@ -1,0 +1,136 @@
+"""Every recipe loads, has the paper's size, and trains a few steps; mistakes get a good sentence."""
+
+import pytest
+import torch
+import yaml
+from training_tiny import Silent, quiet, tiny_tree
+
+from infolm.config import Recipe, load_recipe, recipe_names
+from infolm.errors import InfolmError
+from infolm.experiment import parameters, train
+
+VARIANTS = [
+    (name, variant) for name in recipe_names() for variant in ["", *load_recipe(name).variants]
+]
+
+
+def test_the_recipes_of_the_paper_are_there():
+    assert {
+        "awd-lstm/ptb",
+        "awd-lstm/ptb-finetune",
+        "awd-lstm/ptb-small",
+        "awd-lstm/wikitext-2",
+        "awd-lstm/wikitext-2-finetune",
+        "awd-lstm/demo",
+    } <= set(recipe_names())
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("awd-lstm/ptb", 24.2e6), ("awd-lstm/wikitext-2", 33.6e6)]
+)
+def test_models_have_the_papers_size(name, size):
+    assert parameters(load_recipe(name)) == pytest.approx(size, rel=0.01)
+
+
+def test_table_4_has_eight_ablations_for_each_corpus():
+    for name in ("awd-lstm/ptb", "awd-lstm/wikitext-2"):
+        assert len(load_recipe(name).variants) == 8
+
+
+@pytest.mark.parametrize(("name", "variant"), VARIANTS)
+def test_every_recipe_and_variant_trains_a_few_steps(name, variant, tmp_path, small_text):
+    """Its own settings but for the text, the sizes of the network and the length of training."""
+    recipe = load_recipe(name)
+    small = {"hidden": 12, "embedding": 8, "layers": 2}
+    if "embedding" in recipe.variants.get(variant, ""):
+        small.pop("embedding")
+    overrides = [
+        f"data.path={small_text}",
+        "data.vocabulary=null",
+        "feed.batch=4",
+        "train.max_steps=4",
+        "train.validate_every=2",
+        *(f"model.{key}={value}" for key, value in small.items()),
+        *recipe.variants.get(variant, "").split(),
+    ]
+    if recipe.start_from:
+        first = load_recipe("awd-lstm/ptb", overrides)
+        train(first, tmp_path / "first", False, Silent(), quiet)
+        overrides.append(f"start_from={tmp_path / 'first'}")
+    best = train(load_recipe(name, overrides), tmp_path / "run", False, Silent(), quiet)
+    assert 0 < best < 6
+
+
+def test_each_variant_changes_something():
+    for name in recipe_names():
+        recipe = load_recipe(name)
+        for variant, override in recipe.variants.items():
+            assert (load_recipe(name, override.split()) != recipe) == bool(override), variant
+
+
+def test_a_resolved_recipe_can_be_read_back(tmp_path):
+    for name in recipe_names():
+        recipe = load_recipe(name)
+        (tmp_path / "r.yaml").write_text(recipe.as_yaml())
+        assert load_recipe(str(tmp_path / "r.yaml")) == recipe
+
+
+@pytest.mark.parametrize(
+    ("override", "sentence"),
+    [
+        ("model.weigth_drop=0.5", r"model: there is no key 'weigth_drop', did you mean 'weight_drop'"),
+        ("modle.hidden=3", r"there is no key 'modle', did you mean 'model'"),
+        ("averaging.kind=trigered", r"averaging\.kind: 'trigered' is not one of none, tail, triggered, did you mean 'triggered'"),
+        ("averaging.criterion=papr", r"averaging\.criterion: 'papr' is not one of paper, released, did you mean 'paper'"),
+        ("averaging.patiense=3", r"averaging: there is no key 'patiense', did you mean 'patience'"),
+        ("model.cell=lstn", r"model\.cell: .*lstm.*, not 'lstn'|model\.cell: 'lstn' is not one of lstm, did you mean 'lstm'"),
+        ("model.hidden=-3", r"model\.hidden: .*greater than or equal to 1, not -3"),
+        ("model.hidden=many", r"model\.hidden: .*integer.*, not 'many'"),
+        ("model.dropout.input=1.0", r"model\.dropout\.input: .*less than 1"),
+        ("data.vocabulary=0", r"data\.vocabulary: .*, not 0"),
+        ("data.tokens=words", r"data\.tokens: 'words' is not one of word, char, byte, bpe, did you mean 'word'"),
+        ("seed", r"'seed' is no override: write key=value"),
+        ("seed.x=1", r"'seed' is a value, not a section"),
+        ("model=3", r"model: "),
+    ],
+)  # fmt: skip
+def test_a_mistyped_key_or_value_is_refused_with_path_and_help(override, sentence):
+    with pytest.raises(InfolmError, match=sentence):
+        load_recipe("awd-lstm/ptb", ["seed=1", override])
+
+
+def test_an_unknown_recipe_is_refused_with_the_nearest():
+    with pytest.raises(InfolmError, match="did you mean 'awd-lstm/ptb-small'"):
+        load_recipe("awd-lstm/ptb-smal")
+
+
+def test_a_file_that_is_no_recipe_is_refused(tmp_path):
+    path = tmp_path / "r.yaml"
+    for text, sentence in (
+        ("a: [", "not valid YAML"),
+        ("- 1", "not a recipe"),
+        ("", "not a recipe"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InfolmError, match=sentence):
+            load_recipe(str(path))
+    with pytest.raises(InfolmError, match="cannot be read"):
+        load_recipe(str(tmp_path / "missing.yaml"))
+    path.write_text("seed: 1")
+    with pytest.raises(InfolmError, match=r"data: is missing; optimiser: is missing"):
+        load_recipe(str(path))
+
+
+def test_another_kind_has_its_own_keys(small_text):
+    tree = tiny_tree(small_text)
+    path = small_text.with_suffix(".yaml")
+    path.write_text(yaml.safe_dump(tree))
+    recipe = load_recipe(str(path), ["averaging.kind=tail", "averaging.start=3"])
+    assert recipe.averaging.model_dump() == {"kind": "tail", "start": 3}
+    assert isinstance(recipe, Recipe)
+
+
+def test_building_a_model_to_count_it_makes_no_weights():
+    before = torch.get_rng_state()
+    parameters(load_recipe("awd-lstm/ptb"))
+    assert torch.equal(torch.get_rng_state(), before)

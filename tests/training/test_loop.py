@@ -1,0 +1,247 @@
+"""The loop learns, takes the step it should, stops when it should, and never saves a NaN."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from training_tiny import Silent, quiet, tiny_recipe
+
+from infolm.config import Recipe
+from infolm.errors import InfolmError, RunError
+from infolm.experiment import TrainedRun, train
+from infolm.training import checkpoint
+from infolm.training.loop import Loop
+from infolm.training.schedule import Schedule, ScheduleConfig
+
+
+def run(recipe, out, resume=False, watcher=None):
+    return train(recipe, out, resume, watcher or Silent(), quiet)
+
+
+def changed(recipe: Recipe, **sections) -> Recipe:
+    tree = recipe.model_dump(mode="json")
+    for section, values in sections.items():
+        if isinstance(values, dict):
+            tree[section].update(values)
+        else:
+            tree[section] = values
+    return Recipe.model_validate(tree)
+
+
+def records(out, kind):
+    lines = (out / "metrics.jsonl").read_text().splitlines()
+    return [record for record in map(json.loads, lines) if record["kind"] == kind]
+
+
+def test_it_learns_and_the_best_weights_are_those_kept(tmp_path, small_text):
+    recipe = changed(
+        tiny_recipe(small_text, max_steps=150, validate_every=25),
+        optimiser={"kind": "adam", "learning_rate": 0.03},
+    )
+    best = run(recipe, tmp_path / "run")
+    losses = [record["loss"] for record in records(tmp_path / "run", "validation")]
+    assert len(losses) == 6
+    assert best == min(losses) < losses[0] - 0.5
+    opened = TrainedRun.open(tmp_path / "run")
+    from infolm.evaluation.likelihood import parallel_log_probs
+
+    tokens = opened.corpus.splits["valid"].tokens
+    again = -parallel_log_probs(opened.model, tokens, 3, 70, recipe.feed.bptt).mean()
+    assert again == pytest.approx(best, abs=1e-6)
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another(tmp_path, small_text):
+    recipe = tiny_recipe(small_text, max_steps=6)
+    weights = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        run(changed(recipe, seed=seed), tmp_path / name)
+        weights.append((tmp_path / name / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1] != weights[2]
+
+
+def test_adam_resumed_ends_with_the_same_bytes(tmp_path, small_text, monkeypatch):
+    recipe = changed(
+        tiny_recipe(small_text, max_steps=12, checkpoint_seconds=0),
+        optimiser={"kind": "adam", "learning_rate": 0.01},
+    )
+    run(recipe, tmp_path / "alone")
+    original = Loop._take_step
+
+    def failing(self):
+        if self.step == 7:
+            raise OSError("the lights went out")
+        original(self)
+
+    monkeypatch.setattr(Loop, "_take_step", failing)
+    with pytest.raises(OSError, match="lights"):
+        run(recipe, tmp_path / "broken")
+    monkeypatch.undo()
+    run(recipe, tmp_path / "broken", resume=True)
+    for file in ("model.safetensors", "checkpoints/step-000000012.safetensors"):
+        assert (tmp_path / "alone" / file).read_bytes() == (tmp_path / "broken" / file).read_bytes()
+
+
+def test_one_step_is_clipped_decayed_and_scaled_sgd(tmp_path, small_text, monkeypatch):
+    """w' = w - rate (length/bptt) (clip(g) + decay w), recomputed from the gradient itself."""
+    seen = {}
+    original = Loop._take_step
+
+    def spy(self):
+        before = [p.detach().clone() for p in self.raw_model.parameters()]
+        gradients = []
+        clip = self.fabric.clip_gradients
+
+        def spying_clip(*arguments, **keywords):
+            gradients.extend(p.grad.clone() for p in self.raw_model.parameters())
+            return clip(*arguments, **keywords)
+
+        monkeypatch.setattr(self.fabric, "clip_gradients", spying_clip)
+        feed = self.terms[0].feed
+        start = feed._position
+        original(self)
+        seen.update(before=before, gradients=gradients, loop=self, length=feed._position - start)
+
+    monkeypatch.setattr(Loop, "_take_step", spy)
+    recipe = changed(
+        tiny_recipe(small_text, max_steps=1), optimiser={"weight_decay": 0.1, "clip": 0.01}
+    )
+    run(recipe, tmp_path / "run")
+    norm = math.sqrt(sum(float(g.square().sum()) for g in seen["gradients"]))
+    assert norm > 0.01
+    rate = 5 * seen["length"] / 8
+    after = list(seen["loop"].raw_model.parameters())
+    for w, g, new in zip(seen["before"], seen["gradients"], after, strict=True):
+        torch.testing.assert_close(new.detach(), w - rate * (g * 0.01 / norm + 0.1 * w))
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_the_checkpoint_stays_good(
+    tmp_path, small_text, monkeypatch
+):
+    recipe = tiny_recipe(small_text, max_steps=50, checkpoint_seconds=0)
+    original = Loop._take_step
+
+    def poisoned(self):
+        if self.step == 7:
+            with torch.no_grad():
+                self.raw_model.embedding.fill_(math.nan)
+        original(self)
+
+    monkeypatch.setattr(Loop, "_take_step", poisoned)
+    with pytest.raises(RunError, match=r"no longer a finite number at step 8.*learning_rate"):
+        run(recipe, tmp_path / "run")
+    monkeypatch.undo()
+    state = checkpoint.load(checkpoint.checkpoints(tmp_path / "run" / "checkpoints")[-1])
+    assert state["step"] == 7
+    assert all(torch.isfinite(w).all() for w in state["model"].values())
+    run(changed(recipe, train={"max_steps": 9}), tmp_path / "run", resume=True)
+
+
+def test_epochs_end_it_and_each_is_validated(tmp_path, small_text):
+    recipe = changed(tiny_recipe(small_text, epochs=2), train={"validate_every": None})
+    run(recipe, tmp_path / "run")
+    validations = records(tmp_path / "run", "validation")
+    assert [record["epoch"] for record in validations] == [1, 2]
+
+
+def test_a_finished_run_is_left_as_it_is(tmp_path, small_text):
+    recipe = tiny_recipe(small_text, max_steps=5)
+    run(recipe, tmp_path / "run")
+    before = (tmp_path / "run" / "model.safetensors").read_bytes()
+    run(recipe, tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
+    assert len(records(tmp_path / "run", "validation")) == 1
+
+
+def test_a_folder_that_exists_is_refused_and_untouched(tmp_path, small_text):
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "precious.txt").write_text("mine")
+    with pytest.raises(InfolmError, match="exists already"):
+        run(tiny_recipe(small_text, max_steps=1), out)
+    with pytest.raises(InfolmError, match="not a run's folder"):
+        run(tiny_recipe(small_text, max_steps=1), out, resume=True)
+    assert [p.name for p in out.iterdir()] == ["precious.txt"]
+
+
+def test_resuming_with_another_recipe_is_refused_and_the_difference_named(tmp_path, small_text):
+    recipe = tiny_recipe(small_text, max_steps=5)
+    run(recipe, tmp_path / "run")
+    other = changed(recipe, model={"hidden": 13})
+    with pytest.raises(InfolmError, match=r"model\.hidden was 12 and is now 13"):
+        run(other, tmp_path / "run", resume=True)
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path, small_text):
+    recipe = tiny_recipe(small_text, max_steps=5)
+    run(recipe, tmp_path / "a")
+    run(changed(recipe, model={"hidden": 13}), tmp_path / "b")
+    for old in (tmp_path / "a" / "checkpoints").iterdir():
+        old.unlink()
+    foreign = checkpoint.checkpoints(tmp_path / "b" / "checkpoints")[-1]
+    (tmp_path / "a" / "checkpoints" / foreign.name).write_bytes(foreign.read_bytes())
+    with pytest.raises(InfolmError, match="is of another model"):
+        run(recipe, tmp_path / "a", resume=True)
+
+
+def test_a_run_in_use_is_locked(tmp_path, small_text):
+    from infolm.training.run import RunFolder
+
+    recipe = tiny_recipe(small_text, max_steps=5)
+    run(recipe, tmp_path / "run")
+    with (
+        RunFolder(tmp_path / "run").locked(),
+        pytest.raises(InfolmError, match="another process is training"),
+    ):
+        run(recipe, tmp_path / "run", resume=True)
+
+
+def test_fine_tuning_starts_from_the_weights_of_a_run_and_averages_from_there(tmp_path, small_text):
+    recipe = tiny_recipe(small_text, max_steps=40)
+    run(recipe, tmp_path / "first")
+    tree = recipe.model_dump(mode="json")
+    tree["start_from"] = str(tmp_path / "first")
+    tree["averaging"] = {"kind": "tail", "start": 0}
+    tree["train"].update(max_steps=400, stop_patience=2)
+    run(Recipe.model_validate(tree), tmp_path / "fine")
+    validations = records(tmp_path / "fine", "validation")
+    assert all(record["answer"] == "mean" for record in validations)
+    first = min(record["loss"] for record in records(tmp_path / "first", "validation"))
+    assert abs(validations[0]["loss"] - first) < 0.3  # goes on from there, not from scratch
+    assert records(tmp_path / "fine", "event")[-1]["name"] == "stopped"
+    assert validations[-1]["step"] < 400
+
+
+def test_fine_tuning_of_another_vocabulary_is_refused(tmp_path, small_text):
+    recipe = tiny_recipe(small_text, max_steps=5)
+    run(recipe, tmp_path / "first")
+    tree = recipe.model_dump(mode="json")
+    tree["start_from"] = str(tmp_path / "first")
+    tree["data"]["vocabulary"] = 10
+    with pytest.raises(InfolmError, match="another vocabulary"):
+        run(Recipe.model_validate(tree), tmp_path / "fine")
+    assert not (tmp_path / "fine").exists()
+
+
+def test_the_schedule_halves_at_each_non_improvement_and_starts_its_history_anew():
+    schedule = Schedule(ScheduleConfig(kind="nonmonotone", factor=0.5, patience=1))
+    scales = []
+    for loss in [3.0, 2.0, 2.5, 9.0, 1.0, 1.5, 0.5]:
+        schedule.validated(loss)
+        scales.append(schedule.scale)
+    assert scales == [1, 1, 0.5, 0.5, 0.5, 0.25, 0.25]
+    constant = Schedule(ScheduleConfig())
+    assert [constant.validated(x) for x in (1.0, 2.0, 3.0)] == [[], [], []]
+    assert constant.scale == 1
+
+
+def test_tensorboard_has_the_same_numbers(tmp_path, small_text):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run(tiny_recipe(small_text, max_steps=10), tmp_path / "run")
+    board = EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    board.Reload()
+    shown = [event.value for event in board.Scalars("validation/loss")]
+    told = [record["loss"] for record in records(tmp_path / "run", "validation")]
+    np.testing.assert_allclose(shown, told, rtol=1e-6)

@@ -1,0 +1,53 @@
+"""A recipe that trains in a second, for tests."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infolm.config import Recipe
+
+
+def tiny_tree(text: Path, **train: Any) -> dict[str, Any]:
+    return {
+        "data": {"path": str(text)},
+        "feed": {"batch": 4, "bptt": 8},
+        "model": {
+            "embedding": 8,
+            "hidden": 12,
+            "layers": 2,
+            "weight_drop": 0.3,
+            "dropout": {"embedding": 0.1, "input": 0.2, "hidden": 0.2, "output": 0.2},
+        },
+        "objective": {"ar": 1, "tar": 1},
+        "optimiser": {"kind": "sgd", "learning_rate": 5, "clip": 0.25, "weight_decay": 1e-6},
+        "averaging": {"kind": "triggered", "patience": 1, "latest": 0.4},
+        "train": {"validate_every": 5, "validation_streams": 3, "log_every": 3, **train},
+    }
+
+
+def tiny_recipe(text: Path, **train: Any) -> Recipe:
+    return Recipe.model_validate(tiny_tree(text, **train))
+
+
+def tiny_file(folder: Path, text: Path, **train: Any) -> Path:
+    path = folder / "tiny.yaml"
+    path.write_text(yaml.safe_dump(tiny_tree(text, **train)))
+    return path
+
+
+class Silent:
+    """A watcher that says nothing and remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def step(self, progress: float, values: dict[str, float]) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def quiet(stage: str, done: int, total: int) -> None:
+    pass
