@@ -88,6 +88,8 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
     fabric.to_device(model)
     run = RunFolder(out) if exists else _create(out, recipe, corpus)
     with run.locked():
+        text = recipe.as_yaml()  # a resumed run may have been given more epochs
+        checkpoint.atomically(run.recipe, lambda path: path.write_text(text, encoding="utf-8"))
         loop = Loop(
             fabric,
             model,

@@ -113,7 +113,10 @@ def test_the_size_of_pieces_and_of_counts_in_memory_changes_nothing(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_number_of_workers_changes_nothing(tmp_path: Path, kind: Kind) -> None:
+def test_the_number_of_workers_changes_nothing(
+    tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "_ALONE", 0)
     words = np.random.default_rng(0).zipf(1.3, 40_000) % 5_000
     text = write(tmp_path, " ".join(f"w{w}," + "\n" * (w % 7 == 0) for w in words.tolist()))
     limit = {"word": 1000, "bpe": 300}.get(kind)
@@ -143,7 +146,10 @@ def test_bytes_need_not_be_utf8(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_text_that_is_not_utf8_is_refused_with_the_place(tmp_path: Path, workers: int) -> None:
+def test_text_that_is_not_utf8_is_refused_with_the_place(
+    tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ingest, "_ALONE", 0)
     (tmp_path / "text").write_bytes(b"caf\xc3\xa9 caf\xe9\n")
     with pytest.raises(InfolmError, match=r"text is not UTF-8 text: byte 9 "):
         ingested(Text.whole(tmp_path / "text"), "word", None, tmp_path, workers=workers)

@@ -77,7 +77,7 @@ def folder(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     url = f"http://127.0.0.1:{server.server_port}/tiny.zip"
     download = Download(url, hashlib.sha256(Server.body).hexdigest(), len(Server.body))
     info = CorpusInfo(
-        *("tiny", "", "", "", "word"),
+        *("tiny", "", "", "", "word", 3),
         pretokenised=True,
         folder="tiny",
         files=tuple(FILES),

@@ -82,9 +82,10 @@ def load(
 ) -> Corpus:
     """Find or download the text, tokenise it unless that was done before, and open the result.
 
-    report: called with a stage, the bytes done and the bytes in all. workers: how many processes
-    read a large text; by default one per core. tokenizer: a vocabulary to encode with, for
-    instance a trained model's, in place of the one that the settings and the text would give.
+    report: called with a stage, the bytes done and the bytes in all.
+    workers: at most so many processes read a large text; by default one per core.
+    tokenizer: a vocabulary to encode with, for instance a trained model's, in place of the one
+    that the settings and the text would give.
     """
     report = report or _silent
     with _writable(sources.cache_folder()):
@@ -94,7 +95,7 @@ def load(
         try:
             return _open(name, folder, fingerprint)
         except FileNotFoundError:
-            folder.mkdir(exist_ok=True)
+            pass
         except store.DamagedError as damage:
             print(f"{damage}: tokenising the text again.", file=sys.stderr)
         _tokenise(config, pretokenised, texts, tokenizer, folder, workers, report)
@@ -178,6 +179,7 @@ def _tokenise(
                 raise InfolmError(
                     f"The {split} split of {text.path} has no token: give a text with more lines."
                 )
+        folder.mkdir(exist_ok=True)
         for path in made:
             os.replace(path, folder / path.name)
 

@@ -4,8 +4,8 @@ Two passes over the text: one counts its words to make the vocabulary, one encod
 pieces of a few megabytes, cut where no token can be, in a pool of processes; a small text is read
 in this process. What comes out depends on the text alone, not on the pieces or the workers.
 
-Counting is exact with any number of types: a worker's counts go to disk once they hold a million
-words, scattered by a hash over a few files, and each of these is added up on its own.
+Counting is exact with any number of types: a worker's counts go to disk once they hold half a
+million words, scattered by a hash over a few files, and each of these is added up on its own.
 """
 
 import mmap
@@ -36,6 +36,7 @@ from infolm.data.tokens import (
     Tokenizer,
     lower,
     ranked,
+    splitter,
     vocabulary,
     word_pattern,
 )
@@ -49,7 +50,7 @@ MOST_WORDS = 1_000_000  # types of an unlimited vocabulary; a model of more is n
 _CHUNK: dict[Kind, int] = {"word": 4 * 2**20, "char": 2**22, "byte": 2**22, "bpe": 2**19}
 _RANGE = 64 * 2**20  # bytes counted by one task
 _ALONE = 32 * 2**20  # bytes below which a pool costs more than it brings
-_TYPES = 1_000_000  # words a worker counts before it writes them out
+_TYPES = 500_000  # words a worker counts before it writes them out
 _BUCKETS = 16
 _BPE_SAMPLE = 64 * 2**20  # bytes that byte pairs are learnt from
 
@@ -146,12 +147,12 @@ def in_order(
         pool.shutdown(cancel_futures=True)
 
 
-def workers_for(text: Text, workers: int | None) -> int:
-    """As many as asked for; by default one for a small text, else one per core we may use."""
-    if workers is not None:
-        return workers
+def workers_for(text: Text, most: int | None) -> int:
+    """One for a small text, else as many as allowed, by default one per core we may use."""
     if len(text) < _ALONE:
         return 1
+    if most is not None:
+        return most
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
@@ -238,9 +239,9 @@ def _spill(counts: Counter[str], pattern: str | None, scratch: Path, name: str) 
     """Write `word count` lines, each to the file of the bucket that the word's hash names."""
     if pattern:
         parts: Counter[str] = Counter()
-        find = re.compile(pattern).findall
+        words = splitter(pattern)
         for word, n in counts.items():
-            for part in find(word):
+            for part in words(word):
                 parts[part] += n
         counts = parts
     buckets: list[list[str]] = [[] for _ in range(_BUCKETS)]
@@ -259,6 +260,8 @@ def _frequent_words(text: Text, scratch: Path, limit: int | None, workers: int) 
         partial(_add_up, scratch, most), range(_BUCKETS), workers
     ):
         counts |= frequent
+        if len(counts) > 2 * most:
+            counts = _most_frequent(counts, most)
         types += bucket_types
         total += bucket_total
     if limit is None and types > MOST_WORDS:
@@ -270,16 +273,22 @@ def _frequent_words(text: Text, scratch: Path, limit: int | None, workers: int) 
 
 
 def _add_up(scratch: Path, most: int, bucket: int) -> tuple[dict[str, int], int, int]:
-    """The `most` frequent words of a bucket, with `<eos>` and `<unk>`; its types; its tokens."""
+    """The most frequent words of a bucket; how many types and how many tokens it has."""
     counts: dict[str, int] = {}
     for path in scratch.glob(f"{bucket}.*"):
         with path.open(encoding="utf-8", newline="\n") as lines:
             for line in lines:
                 word, n = line.split(" ")
                 counts[word] = counts.get(word, 0) + int(n)
+    return _most_frequent(counts, most), len(counts), sum(counts.values())
+
+
+def _most_frequent(counts: dict[str, int], most: int) -> dict[str, int]:
+    """The `most` frequent words, and `<eos>` and `<unk>` however rare."""
+    if len(counts) <= most:
+        return counts
     special = {token: counts[token] for token in (EOS, UNK) if token in counts}
-    frequent = counts if len(counts) <= most else dict(ranked(counts.items())[:most]) | special
-    return frequent, len(counts), sum(counts.values())
+    return dict(ranked(counts.items())[:most]) | special
 
 
 def _count_characters(lowercase: bool, text: Text) -> NDArray[np.int64]:

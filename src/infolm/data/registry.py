@@ -31,6 +31,7 @@ class CorpusInfo:
     licence: str
     source: str  # where a person reads about it
     tokens: Kind  # what its published results count
+    types: int  # how many of them its vocabulary has
     pretokenised: bool
     folder: str = ""
     files: tuple[str, ...] = ()
@@ -54,6 +55,7 @@ _REGISTRY = (
         licence="LDC User Agreement",
         source="https://catalog.ldc.upenn.edu/LDC99T42",
         tokens="word",
+        types=10_000,
         pretokenised=True,
         folder="ptb",
         files=("ptb.train.txt", "ptb.valid.txt", "ptb.test.txt"),
@@ -81,6 +83,7 @@ _REGISTRY = (
         licence="LDC User Agreement",
         source="https://catalog.ldc.upenn.edu/LDC99T42",
         tokens="char",
+        types=51,
         pretokenised=True,
     ),
     CorpusInfo(
@@ -89,6 +92,7 @@ _REGISTRY = (
         licence="CC BY-SA 3.0",
         source=_WIKITEXT,
         tokens="word",
+        types=33_278,
         pretokenised=True,
         folder="wikitext-2",
         files=("wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens"),
@@ -106,6 +110,7 @@ _REGISTRY = (
         licence="CC BY-SA 3.0",
         source=_WIKITEXT,
         tokens="word",
+        types=267_735,
         pretokenised=True,
         folder="wikitext-103",
         files=("wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens"),
@@ -123,6 +128,7 @@ _REGISTRY = (
         licence="GFDL",
         source=f"{_MAHONEY}/textdata.html",
         tokens="byte",
+        types=256,
         pretokenised=False,
         folder="enwik8",
         files=("enwik8",),
@@ -141,6 +147,7 @@ _REGISTRY = (
         licence="GFDL",
         source=f"{_MAHONEY}/textdata.html",
         tokens="char",
+        types=29,
         pretokenised=True,
         folder="text8",
         files=("text8",),
@@ -159,6 +166,7 @@ _REGISTRY = (
         licence="PSF License",
         source="https://docs.python.org/3/license.html",
         tokens="word",
+        types=11_000,  # about: each Python version has its own
         pretokenised=False,
     ),
 )

@@ -38,7 +38,7 @@ class CacheSettings:
     def __post_init__(self) -> None:
         if self.window < 1 or not 0 <= self.weight < 1 or not 0 <= self.flatness < float("inf"):
             raise InfolmError(
-                "a cache needs a window of at least 1, a lambda in [0, 1) and a theta of 0 or more, "
+                "a cache needs a window of 1 or more, a lambda in [0, 1) and a theta of 0 or more, "
                 f"not {self.window}, {self.weight} and {self.flatness}"
             )
 

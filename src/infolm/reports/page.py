@@ -49,14 +49,15 @@ code { overflow-wrap: anywhere; }
 table { width: 100%; border-collapse: collapse; }
 th, td { padding: 0.3rem 0 0.3rem 1.25rem; text-align: right; vertical-align: baseline;
   white-space: nowrap; font-weight: normal; }
-th:first-child { padding-left: 0; text-align: left; white-space: normal; min-width: 11rem; }
+th:first-child { width: 100%; min-width: 11rem; padding-left: 0; text-align: left;
+  white-space: normal; }
 thead th { border-bottom: 1px solid var(--line); color: var(--muted); font-size: 0.875rem; }
 tbody tr:first-child th { padding-top: 0.9rem; font-weight: 600; }
-tr.best td { font-weight: 600; }
+tr.best td:not(:last-child) { font-weight: 600; }
 tr.expected > *, td.error { color: var(--muted); }
 tr td.error { padding-left: 0.35rem; font-size: 0.875rem; font-weight: normal; text-align: left; }
 figure { margin: 0.8rem 0 0; }
-figure svg { display: block; width: 100%; min-width: 30rem; height: auto; }
+figure svg { display: block; width: 100%; min-width: 27rem; height: auto; }
 figure svg text { font-family: inherit !important; font-variant-numeric: tabular-nums; }
 .sample { margin: 0.7rem 0; padding: 0.7rem 0.9rem; border-left: 3px solid var(--line);
   background: var(--raised); white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.94rem; }

@@ -44,7 +44,7 @@ def write_report(run: Path) -> Path:
 
 def report(found: Findings) -> str:
     """The whole report, from top to bottom."""
-    title = found.recipe.title or found.folder.path.name
+    title = found.recipe.title or found.folder.path.resolve().name
     paper = found.recipe.paper
     return page(
         title,
@@ -78,12 +78,13 @@ def summary(found: Findings) -> str:
         )
     else:
         best = "there has been no validation yet"
+    layers = f"{model.layers} {model.cell.upper()} layer{'' if model.layers == 1 else 's'}"
+    steps = f"step{'' if found.step == 1 else 's'} ({epochs})"
     return (
-        f"A language model of {model.layers} {model.cell.upper()} "
-        f"layer{'s' if model.layers > 1 else ''} with {strong(f'{found.weights:,}')} weights, "
+        f"A language model of {layers} with {strong(f'{found.weights:,}')} weights, "
         f"trained on {strong(str(data.corpus or data.path))} "
         f"({tokens}a vocabulary of {len(found.tokenizer):,}; tokens are {TOKENS[data.tokens]}). "
-        f"After {strong(f'{found.step:,}')} steps ({epochs}) {best}. {status(found)}"
+        f"After {strong(f'{found.step:,}')} {steps} {best}. {status(found)}"
     )
 
 
@@ -101,8 +102,9 @@ def status(found: Findings) -> str:
 def measured(found: Findings) -> list[str]:
     """The table, what its numbers mean, and what is missing from it."""
     path = _typed(found.folder.path)
+    methods = {m.method for m in found.measurements}
     parts = []
-    if all(m.method == BASELINE for m in found.measurements):
+    if methods <= {BASELINE}:
         when = "" if found.samples else ", once training has come to its first validation,"
         parts.append(
             paragraph(
@@ -117,7 +119,7 @@ def measured(found: Findings) -> list[str]:
             paragraph(
                 f"Counted: {escape('; '.join(conventions))}. Perplexity is e to the power of the "
                 f"nats per token. ± is one standard error, from the spread of {BLOCKS} stretches "
-                "of the split. The best measured in each split is bold.",
+                f"of the split.{' The best of each split is bold.' if len(methods) > 1 else ''}",
                 "note",
             ),
         ]
@@ -129,11 +131,11 @@ def measured(found: Findings) -> list[str]:
                 f"the test split ({escape(expected.source)})."
             )
         )
-    if not any(m.method == BASELINE for m in found.measurements):
+    if BASELINE not in methods:
         why = (
             f"the corpus could not be loaded ({escape(found.missing)})"
             if found.missing
-            else (f"the text is long; {code(f'infolm evaluate {path} --baseline')} adds it")
+            else f"the text is long; {code(f'infolm evaluate {path} --baseline')} adds it"
         )
         parts.append(paragraph(f"The {BASELINE} baseline is missing: {why}.", "note"))
     return parts

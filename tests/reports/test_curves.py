@@ -1,0 +1,173 @@
+"""The plot of a report: one SVG that shows every record and takes the page's colours."""
+
+import math
+import re
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from infolm.reports.curves import POINTS, draw, epoch_ticks, limits, perplexity_ticks
+from infolm.reports.history import History
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def step(number: int, nll: float, epoch: int = 0) -> dict[str, Any]:
+    values = {"likelihood/nll": nll, "tokens_per_second": 1000.0 + number}
+    return {"kind": "step", "step": number, "epoch": epoch, **values}
+
+
+def validation(number: int, loss: float, epoch: int = 0) -> dict[str, Any]:
+    return {"kind": "validation", "step": number, "epoch": epoch, "loss": loss}
+
+
+def event(number: int, name: str) -> dict[str, Any]:
+    return {"kind": "event", "step": number, "name": name}
+
+
+def parse(records: list[dict[str, Any]]) -> ElementTree.Element:
+    return ElementTree.fromstring(draw(History.of(records)))
+
+
+def points(svg: ElementTree.Element, name: str) -> list[tuple[float, float]]:
+    """The corners of the line drawn in the group `name`."""
+    path = svg.find(f".//{SVG}g[@id='{name}']/{SVG}path")
+    assert path is not None
+    return [(float(x), float(y)) for x, y in re.findall(r"[ML] (\S+) (\S+)", path.get("d", ""))]
+
+
+def texts(svg: ElementTree.Element) -> list[str]:
+    return ["".join(text.itertext()) for text in svg.iter(f"{SVG}text")]
+
+
+RUN = [
+    step(10, 6.0),
+    step(20, 5.0),
+    validation(20, 5.2, epoch=1),
+    step(30, 4.5, epoch=1),
+    validation(30, 4.6, epoch=1),
+    event(30, "triggered"),
+    step(40, 4.0, epoch=1),
+    validation(40, 4.7, epoch=2),
+    event(40, "stopped"),
+]
+
+
+def test_every_record_is_a_point() -> None:
+    svg = parse(RUN)
+    assert len(points(svg, "training")) == len(points(svg, "speed")) == 4
+    assert len(points(svg, "validation")) == 3
+    dots = svg.findall(f".//{SVG}g[@id='validation']//{SVG}use")
+    assert len(dots) == 3
+
+
+def test_points_lie_where_the_axes_say() -> None:
+    """Both curves share the axes, so their places follow from two points of one of them."""
+    svg = parse(RUN)
+    (x0, y0), *_, (x1, y1) = points(svg, "training")  # (10, 6.0) ... (40, 4.0)
+    for (x, y), (at, loss) in zip(
+        points(svg, "validation"), [(20, 5.2), (30, 4.6), (40, 4.7)], strict=True
+    ):
+        assert x == pytest.approx(x0 + (x1 - x0) * (at - 10) / 30, abs=1e-3)
+        assert y == pytest.approx(y0 + (y1 - y0) * (6.0 - loss) / 2, abs=1e-3)
+
+
+def test_events_stand_at_their_steps_and_in_the_legend() -> None:
+    svg = parse(RUN)
+    x = [x for x, _ in points(svg, "training")]
+    for number, at in enumerate((x[2], x[3])):
+        line = points(svg, f"event-{number}")
+        assert [place for place, _ in line] == pytest.approx([at, at], abs=1e-3)
+    assert {"training", "validation", "triggered", "stopped"} <= set(texts(svg))
+    assert f"best validation: perplexity {math.exp(4.6):.4g}" in texts(svg)
+
+
+def test_an_event_that_comes_often_is_named_once() -> None:
+    svg = parse([*RUN, event(50, "rate reduced"), event(60, "rate reduced")])
+    assert texts(svg).count("rate reduced") == 1
+    assert len(points(svg, "event-2")) == len(points(svg, "event-3")) == 2
+
+
+def test_axes_have_nats_perplexities_steps_and_epochs() -> None:
+    svg = parse(RUN)
+    assert {"nats per token", "perplexity", "steps", "epochs complete", "tokens/s"} <= set(
+        texts(svg)
+    )
+    assert {"100", "200", "400"} <= set(texts(svg))  # e^4 = 55 to e^6 = 403
+
+
+def test_the_plot_says_in_words_what_it_shows() -> None:
+    svg = parse(RUN)
+    assert svg.get("role") == "img"
+    named = [svg.find(f"*[@id='{name}']") for name in svg.get("aria-labelledby", "").split()]
+    title, description = ("" if found is None else found.text for found in named)
+    assert title == "Learning curve and speed"
+    assert description == (
+        "The training loss goes from 6.000 to 4.000 nats per token by step 40. "
+        "The validation loss is least at step 30, 4.600 nats per token. "
+        "Event at step 30: triggered. Event at step 40: stopped."
+    )
+
+
+def test_colours_are_the_pages_own() -> None:
+    drawn = draw(History.of(RUN))
+    assert not re.search(r"#[0-9a-f]{6}\b", drawn)
+    assert {"var(--training)", "var(--validation)", "var(--event)", "var(--ink)"} <= set(
+        re.findall(r"var\(--[a-z]+\)", drawn)
+    )
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [step(20, 7.5)],
+        [validation(3, 7.5)],
+        [step(20, 7.5), validation(20, 7.5), event(20, "triggered")],
+        [step(20, 0.0), step(40, 0.0)],
+        [step(20, 900.0), step(40, 3.0), validation(40, 3.0)],
+        [step(20, math.nan), step(40, 3.0), validation(40, math.nan)],
+        [step(20, 7.5), event(20, "<b>$x^2$</b>")],
+    ],
+    ids=["one step", "one validation", "one of each", "no loss", "huge", "nan", "odd name"],
+)
+def test_odd_histories_are_drawn(records: list[dict[str, Any]]) -> None:
+    svg = parse(records)
+    assert "nan" not in ElementTree.tostring(svg, "unicode").lower()
+    assert "inf" not in " ".join(texts(svg))
+    for _, name in History.of(records).events:
+        assert name in texts(svg)
+
+
+def test_a_long_log_is_thinned_out() -> None:
+    rng = np.random.default_rng(1)
+    noise = rng.normal(5, 0.1, 30_000).tolist()
+    svg = parse([step(i, loss) for i, loss in enumerate(noise, 1)])
+    assert 100 < len(points(svg, "training")) <= POINTS
+    assert len(points(svg, "speed")) <= POINTS
+
+
+def test_the_first_steps_do_not_flatten_the_rest() -> None:
+    records = [step(i, 9.0 if i <= 10 else 4.0 + 1 / i) for i in range(1, 1001)]
+    low, high = limits(History.of(records))
+    assert 3.9 < low < 4.001
+    assert 4.09 - 0.04 < high < 4.2
+    late = [*records, step(1001, 8.0)]  # but what goes wrong later is shown
+    assert limits(History.of(late))[1] > 8
+
+
+@pytest.mark.parametrize(("low", "high"), [(4.0, 4.1), (3.0, 6.0), (0.0, 9.2), (2.0, 900.0)])
+def test_perplexities_are_round_and_few(low: float, high: float) -> None:
+    ticks = perplexity_ticks(low, high)
+    assert 2 <= len(ticks) <= 13
+    assert ticks == sorted(ticks)
+    assert all(low <= math.log(tick) <= high for tick in ticks)
+    assert all(float(f"{tick:.4g}") == pytest.approx(tick, rel=1e-9) for tick in ticks)
+
+
+def test_epochs_are_round_and_few() -> None:
+    assert epoch_ticks([]) == []
+    assert epoch_ticks([(7, 1), (14, 2)]) == [(7, 1), (14, 2)]
+    ticks = epoch_ticks([(7 * epoch, epoch) for epoch in range(1, 751)])
+    assert ticks == [(700 * i, 100 * i) for i in range(1, 8)]

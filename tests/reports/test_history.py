@@ -1,0 +1,66 @@
+"""What a report reads in a run's metrics."""
+
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from infolm.reports.history import History, Series
+
+RECORDS = [
+    {"kind": "step", "step": 2, "epoch": 0, "likelihood/nll": 5.0, "tokens_per_second": 10.0},
+    {"kind": "step", "step": 4, "epoch": 1, "likelihood/nll": 4.0, "tokens_per_second": 30.0},
+    {"kind": "validation", "step": 4, "epoch": 1, "loss": 4.5, "answer": "raw", "raw": 4.5},
+    {"kind": "step", "step": 6, "epoch": 1, "likelihood/nll": 3.5, "tokens_per_second": 20.0},
+    {"kind": "validation", "step": 8, "epoch": 3, "loss": 4.25, "answer": "raw", "raw": 4.25},
+    {"kind": "event", "step": 8, "name": "triggered"},
+]
+
+
+def test_the_records_become_curves() -> None:
+    history = History.of(RECORDS)
+    assert history.training.steps.tolist() == [2, 4, 6]
+    assert history.training.values.tolist() == [5.0, 4.0, 3.5]
+    assert history.validation.steps.tolist() == [4, 8]
+    assert history.speed.values.tolist() == [10.0, 30.0, 20.0]
+    assert history.events == [(8, "triggered")]
+    assert history.epochs == [(4, 1), (8, 3)]
+    assert (history.step, history.epoch, history.best) == (8, 3, (8, 4.25))
+
+
+def test_no_record_is_an_empty_history() -> None:
+    history = History.of([])
+    assert len(history.training) == len(history.validation) == len(history.speed) == 0
+    assert (history.step, history.epoch, history.best) == (0, 0, None)
+
+
+def test_a_loss_that_is_no_finite_number_is_left_out() -> None:
+    spoilt = [dict(record) for record in RECORDS]
+    spoilt[1]["likelihood/nll"] = math.nan
+    spoilt[4]["loss"] = math.inf
+    history = History.of(spoilt)
+    assert history.training.steps.tolist() == [2, 6]
+    assert history.speed.steps.tolist() == [2, 4, 6]
+    assert history.best == (4, 4.5)
+
+
+def test_neighbours_are_averaged_at_their_last_step() -> None:
+    series = Series(np.array([1, 3, 5, 7, 9]), np.array([1.0, 2.0, 4.0, 6.0, 9.0]))
+    thin = series.thinned(3)
+    assert thin.steps.tolist() == [3, 7, 9]
+    assert thin.values.tolist() == [1.5, 5.0, 9.0]
+
+
+@given(st.lists(st.floats(-10, 10), max_size=200), st.integers(1, 60))
+def test_thinning_keeps_within_bounds(values: list[float], most: int) -> None:
+    series = Series(np.arange(1, len(values) + 1), np.array(values))
+    thin = series.thinned(most)
+    assert len(thin) <= most
+    if len(series) <= most:
+        assert thin.values.tolist() == values
+    if values:
+        assert thin.steps[-1] == len(values)
+        # Each point stands for the steps since the one before: the total does not change.
+        weights = np.diff(thin.steps, prepend=0)
+        assert math.isclose(weights @ thin.values, sum(values), abs_tol=1e-9)

@@ -1,0 +1,391 @@
+"""The report of a run: complete, true to the run, and sufficient unto itself."""
+
+import json
+import math
+import re
+import shutil
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import yaml
+from safetensors.torch import load_file
+
+from infolm.config import Recipe
+from infolm.data.corpora import load as load_corpus
+from infolm.errors import InfolmError
+from infolm.evaluation import measurement, suite
+from infolm.evaluation.measurement import Measurement
+from infolm.experiment import TrainedRun, train
+from infolm.generation.sampling import SamplingSettings
+from infolm.generation.text import write
+from infolm.reports import findings
+from infolm.reports.findings import BASELINE
+from infolm.reports.run import measurement_table, number, write_report
+from infolm.training.run import RunFolder, read_metrics
+
+EVIL = "<script>alert(1)</script>"
+VOID = {"meta", "br", "wbr", "link", "img", "input", "hr"}
+
+
+class Silent:
+    def step(self, progress: float, values: dict[str, float]) -> None: ...
+    def say(self, text: str) -> None: ...
+
+
+def silent(stage: str, done: int, total: int) -> None: ...
+
+
+class Page(HTMLParser):
+    """A page read strictly: every element closed in its turn."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []  # the element a text stands in, and the text
+        self.rows: list[list[str]] = []
+        self.feed(path.read_text(encoding="utf-8"))
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in {"td", "th"}:
+            self.rows[-1].append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append((self.open[-1] if self.open else "", data))
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+    @property
+    def text(self) -> str:
+        """What a person reads, on one line."""
+        shown = "".join(text for tag, text in self.texts if tag not in {"style", "title"})
+        return " ".join(shown.split())
+
+    def inside(self, tag: str) -> list[str]:
+        return [text for where, text in self.texts if where == tag]
+
+    def row(self, split: str, method: str) -> list[str]:
+        """The cells of a method in the group of rows of a split."""
+        names = [row[0] for row in self.rows]
+        start = names.index(split)
+        return self.rows[names.index(method, start)][1:]
+
+
+def recipe(text: Path) -> Recipe:
+    return Recipe.model_validate(
+        {
+            "title": f"Cats & {EVIL}",
+            "paper": "<i>nobody</i>",
+            "expected": {"valid": 12.5, "test": 13.5, "source": "a <guess>"},
+            "data": {"path": str(text), "pretokenised": True},
+            "feed": {"batch": 4, "bptt": 8, "variable": False},
+            "model": {"embedding": 8, "hidden": 10, "layers": 2},
+            "optimiser": {"kind": "sgd", "learning_rate": 1.0},
+            "averaging": {"kind": "triggered", "latest": 0.5},
+            "train": {
+                "epochs": 50,
+                "max_steps": 6,
+                "validate_every": 3,
+                "validation_streams": 2,
+                "log_every": 1,
+                "accelerator": "cpu",
+            },
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of six steps on a text in which every other word is a script."""
+    folder = tmp_path_factory.mktemp("report")
+    text = folder / "cats.txt"
+    lines = [f"the cat {i % 7} sees {EVIL} & {EVIL} {i % 5} times" for i in range(400)]
+    text.write_text("\n".join(lines) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INFOLM_CACHE", str(folder / "tokenised"))
+        train(recipe(text), folder / "a run", False, Silent(), silent)
+    return folder / "a run"
+
+
+@pytest.fixture(scope="module")
+def page(original: Path) -> Page:
+    """Its report."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INFOLM_CACHE", str(original.parent / "tokenised"))
+        path = write_report(original)
+    assert path == original / "report.html"
+    return Page(path)
+
+
+@pytest.fixture
+def run(original: Path, tmp_path: Path) -> Path:
+    """A copy of that run, to do with as one likes."""
+    ignored = shutil.ignore_patterns("report.html")
+    return Path(shutil.copytree(original, tmp_path / "a run", ignore=ignored))
+
+
+def test_the_page_is_whole_and_needs_nothing_else(page: Page) -> None:
+    forbidden = {"script", "link", "img", "iframe", "object", "embed", "form", "a", "base"}
+    assert not forbidden & {tag for tag, _ in page.tags}
+    for _, attributes in page.tags:
+        assert "src" not in attributes
+        assert not any(name.startswith("on") for name in attributes)
+        for name in ("href", "xlink:href"):
+            assert (attributes.get(name) or "#").startswith("#")
+    style = "".join(page.inside("style"))
+    assert "@import" not in style
+    assert "url(" not in style
+    identities = [found["id"] for _, found in page.tags if "id" in found]
+    assert len(identities) == len(set(identities))
+
+
+def test_it_opens_with_what_was_trained_on_what(original: Path, page: Page) -> None:
+    weights = sum(t.numel() for t in load_file(RunFolder(original).model).values())
+    vocabulary = len(json.loads((original / "tokenizer.json").read_text())["model"]["vocab"])
+    losses = [
+        r["loss"] for r in read_metrics(original / "metrics.jsonl") if r["kind"] == "validation"
+    ]
+    text = Path(yaml.safe_load((original / "recipe.yaml").read_text())["data"]["path"])
+    opened = TrainedRun.open(original)
+    assert f"with {weights:,} weights, trained on {text}" in page.text
+    assert f"({len(opened.corpus.splits['train'].tokens):,} training tokens" in page.text
+    assert f"a vocabulary of {vocabulary}; tokens are words)" in page.text
+    assert "After 6 steps (0 of 50 epochs complete)" in page.text
+    assert f"the best validation perplexity is {math.exp(min(losses)):.2f}" in page.text
+    assert "Training is finished." in page.text
+
+
+def test_what_comes_from_the_run_is_escaped(page: Page) -> None:
+    assert page.inside("h1") == [f"Cats & {EVIL}"]
+    assert "After <i>nobody</i>" in page.text
+    assert "expected: a <guess>" in page.text
+    assert EVIL in "".join(page.inside("div"))  # in the samples, as text
+    assert EVIL in "".join(page.inside("pre"))  # in the recipe
+
+
+def test_the_baseline_is_there_before_any_measurement(original: Path, page: Page) -> None:
+    assert f"infolm evaluate '{original}' --cache --baseline" in page.text
+    assert not (original / "measurements.json").exists()
+    opened = TrainedRun.open(original)
+    splits = opened.corpus.splits
+    truth, _ = suite.evaluate(
+        opened.model, opened.tokenizer, splits, ["valid", "test"], 50, 1, None, True, silent
+    )
+    for split, title, expected in (
+        ("valid", "Validation split", "12.50"),
+        ("test", "Test split", "13.50"),
+    ):
+        values = {m.metric: m for m in truth if m.split == split and m.method == BASELINE}
+        cells = page.row(title, BASELINE)
+        assert cells[0] == f"{values['perplexity'].value:.2f}"
+        assert cells[2] == f"{values['nll'].value:.4f}"
+        assert cells[-1] == f"{values['nll'].tokens:,}"
+        assert page.row(title, "expected: a <guess>")[0] == expected
+
+
+def test_measurements_are_shown_as_they_were_measured(run: Path) -> None:
+    opened = TrainedRun.open(run)
+    opened.evaluate(["valid", "test"], 50, 1, "20,0.1,1", False, silent)
+    before = (run / "measurements.json").read_bytes()
+    page = Page(write_report(run))
+    assert (run / "measurements.json").read_bytes() == before
+    assert "not been measured" not in page.text
+    kept = measurement.read(run / "measurements.json")
+    assert len({m.method for m in kept}) == 2
+    for found in kept:
+        title = {"valid": "Validation split", "test": "Test split"}[found.split]
+        cells = page.row(title, found.method)
+        if found.metric == "perplexity":
+            assert cells[0] == f"{found.value:.2f}"
+        if found.metric == "nll":
+            assert cells[2] == f"{found.value:.4f}"
+        assert cells[-1] == f"{found.tokens:,}"
+    methods = [row[0] for row in page.rows[1:]]
+    assert methods.index(BASELINE) == len({m.method for m in kept}) + 1  # after the model's own
+    assert methods.count(BASELINE) == 2
+    assert f"Counted: {measurement.CONVENTION}." in page.text
+
+
+def measured(metric: str, value: float, stderr: float | None, method: str) -> Measurement:
+    return Measurement(metric, value, "", stderr, 1234, "test", method, "")
+
+
+def test_the_table_has_errors_bits_and_the_best_in_bold(tmp_path: Path) -> None:
+    table = measurement_table(
+        [
+            measured("nll", 1.5, 0.01, "static"),
+            measured("perplexity", 4.4817, 0.0448, "static"),
+            measured("bits_per_character", 2.164, 0.0144, "static"),
+            measured("nll", 1.4, None, "with <cache>"),
+            measured("perplexity", 4.0552, None, "with <cache>"),
+        ],
+        None,
+    )
+    file = tmp_path / "table.html"
+    file.write_text(table)
+    page = Page(file)
+    assert page.rows[0] == [
+        "method",
+        "perplexity",
+        "nats per token",
+        "bits per character",
+        "tokens",
+    ]
+    assert page.row("Test split", "static") == [
+        *("4.48", "± 0.04", "1.5000", "± 0.0100", "2.1640", "± 0.0144"),
+        "1,234",
+    ]
+    assert page.row("Test split", "with <cache>") == ["4.06", "", "1.4000", "", "", "", "1,234"]
+    assert re.findall(r'class="best"><th scope="row">([^/]*)<', table) == ["with &lt;cache&gt;"]
+    assert "Validation" not in table
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(98.416, "98.42"), (1234.5, "1,234.50"), (1e300, "1.00e+300")]
+)
+def test_numbers_are_short(value: float, shown: str) -> None:
+    assert number(value, 2) == shown
+
+
+def test_the_curve_has_its_points_and_its_trigger(page: Page) -> None:
+    labels = page.inside("text")
+    assert {"training", "validation", "triggered", "nats per token", "perplexity"} <= set(labels)
+    assert sum(found.get("id") in {"event-0", "event-1"} for _, found in page.tags) == 1
+    assert "Triggered at step 3: from here on the answer is the mean" in page.text
+    assert "reads its split as 2 parallel streams" in page.text
+
+
+def test_samples_are_those_of_the_command(original: Path, page: Page) -> None:
+    opened = TrainedRun.open(original)
+    texts = write(opened.model, opened.tokenizer, "", 60, 3, 1, SamplingSettings())
+    shown = [text for text in page.inside("div") if text.strip()]
+    assert shown == [text.strip() for text in texts]
+    assert f"infolm generate '{original}' --tokens 60 --num 3 --seed 1" in page.text
+
+
+def test_the_recipe_the_versions_and_the_commands_are_there(original: Path, page: Page) -> None:
+    assert page.inside("pre") == [(original / "recipe.yaml").read_text(encoding="utf-8")]
+    assert f"infolm train '{original}' --resume" in page.text
+    assert re.search(r"by infolm \S+ with torch \S+ and Python 3\.\d+\.\d+\.", page.text)
+
+
+def test_a_second_report_takes_the_place_of_the_first(run: Path) -> None:
+    first, second = (Page(write_report(run)).text.split("Written on")[0] for _ in range(2))
+    assert first == second
+    assert not list(run.glob(".report*"))
+
+
+def test_a_run_killed_before_its_first_validation(run: Path) -> None:
+    (run / "model.safetensors").unlink()
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text(lines[0] + "\n" + lines[1][:20])
+    shutil.rmtree(run / "checkpoints")
+    page = Page(write_report(run))
+    assert "After 1 step (0 of 50 epochs complete) there has been no validation yet" in page.text
+    assert "Training was interrupted before its end and can be resumed." in page.text
+    assert "once training has come to its first validation" in page.text
+    assert "There are no weights to write with" in page.text
+    assert page.row("Test split", BASELINE)
+
+
+def test_a_run_without_a_single_record(run: Path) -> None:
+    for name in ("model.safetensors", "metrics.jsonl"):
+        (run / name).unlink()
+    shutil.rmtree(run / "checkpoints")
+    page = Page(write_report(run))
+    assert "Training has not come to its first checkpoint." in page.text
+    assert "No loss has been recorded yet" in page.text
+    assert "svg" not in {tag for tag, _ in page.tags}
+
+
+def test_steps_after_the_last_record_count_if_they_were_saved(run: Path) -> None:
+    (run / "metrics.jsonl").unlink()
+    (run / "model.safetensors").unlink()
+    page = Page(write_report(run))
+    assert "After 6 steps" in page.text
+
+
+def test_a_run_in_training_is_said_to_be(run: Path) -> None:
+    with RunFolder(run).locked():
+        page = Page(write_report(run))
+    assert "Training was still going on when this report was written." in page.text
+
+
+def test_a_run_short_of_its_end_is_said_to_be_interrupted(run: Path) -> None:
+    longer = (run / "recipe.yaml").read_text().replace("max_steps: 6", "max_steps: 60")
+    (run / "recipe.yaml").write_text(longer)
+    page = Page(write_report(run))
+    assert "Training was interrupted before its end and can be resumed." in page.text
+
+
+def test_the_end_without_its_validation_is_not_the_end(run: Path) -> None:
+    records = read_metrics(run / "metrics.jsonl")
+    kept = [r for r in records if (r["kind"], r["step"]) != ("validation", 6)]
+    assert len(kept) == len(records) - 1
+    (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in kept))
+    assert "Training was interrupted before its end" in Page(write_report(run)).text
+
+
+def test_a_lost_corpus_is_no_obstacle(run: Path, tmp_path: Path) -> None:
+    tree = yaml.safe_load((run / "recipe.yaml").read_text())
+    tree["data"]["path"] = str(tmp_path / "gone <b>.txt")
+    (run / "recipe.yaml").write_text(yaml.safe_dump(tree))
+    page = Page(write_report(run))
+    assert f"The {BASELINE} baseline is missing: the corpus could not be loaded" in page.text
+    assert "Expected: perplexity 12.5 on the validation and 13.5 on the test split" in page.text
+    assert "training tokens" not in page.text
+
+
+def test_the_baseline_of_a_long_text_is_left_to_evaluate(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(findings, "BASELINE_TOKENS", 100)
+    page = Page(write_report(run))
+    assert f"the text is long; infolm evaluate '{run}' --baseline adds it" in page.text
+
+
+def test_a_title_of_its_own_is_not_needed(run: Path) -> None:
+    tree = yaml.safe_load((run / "recipe.yaml").read_text())
+    tree |= {"title": "", "paper": "", "expected": None}
+    (run / "recipe.yaml").write_text(yaml.safe_dump(tree))
+    page = Page(write_report(run))
+    assert page.inside("h1") == ["a run"]
+    assert "expected:" not in page.text.split("recipe, every value")[0]
+
+
+def test_without_matplotlib_it_says_what_to_install(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "infolm.reports.curves", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(InfolmError, match=r"pip install 'infolm\[report\]'"):
+        write_report(run)
+    assert not (run / "report.html").exists()
+
+
+def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InfolmError, match=r"no recipe\.yaml"):
+        write_report(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_text_of_the_fixture_is_what_it_claims(original: Path) -> None:
+    """The escaping is put to the test only if scripts are words of the vocabulary."""
+    tokenizer = TrainedRun.open(original).tokenizer
+    assert tokenizer.unknown(EVIL) == []
+    assert load_corpus(TrainedRun.open(original).recipe.data).splits["test"].unknown == 0
