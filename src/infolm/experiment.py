@@ -223,19 +223,19 @@ class TrainedRun:
         baseline: bool,
         report: Report,
     ) -> tuple[list[Measurement], list[WordChange]]:
-        """See `suite.evaluate`; the measurements are kept in the run's folder too."""
+        """See `suite`; the measurements are kept in the run's folder too. The changes of words are
+        those of the last split."""
         settings = self.cache_settings(cache, chunk, report) if cache else None
-        results, changes = suite.evaluate(
-            self.model,
-            self.tokenizer,
-            self.corpus.splits,
-            splits,
-            chunk,
-            streams,
-            settings,
-            baseline,
-            report,
-        )
+        results: list[Measurement] = []
+        changes: list[WordChange] = []
+        if baseline:
+            results += suite.baseline(self.corpus, splits, report)
+        for name in splits:
+            split = self.corpus.splits[name]
+            measured, changes = suite.evaluate(
+                self.model, self.tokenizer, split, name, chunk, streams, settings, report
+            )
+            results += measured
         kept = self.folder.measurements
         text = measurement.as_json(measurement.merge(measurement.read(kept), results))
         checkpoint.atomically(kept, lambda path: path.write_text(text))

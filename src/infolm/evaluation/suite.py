@@ -1,12 +1,12 @@
 """A model measured in every way asked for, on splits of its corpus."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from infolm.data.corpora import Split
+from infolm.data.corpora import Corpus, Split
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation.kneser_ney import KneserNey
@@ -23,11 +23,14 @@ from infolm.evaluation.neural_cache import (
 from infolm.models.recurrent import RecurrentModel
 
 StageReport = Callable[[str, int, int], None]
+Progress = Callable[[int, int], None]
 WARM_UP = 200
 """Tokens that each of several parallel streams reads before it counts."""
 TUNING_TOKENS = 250_000
 """The cache is tuned on at most so many tokens, whose outputs are held in memory."""
 NGRAM_ORDER = 5
+BASELINE = f"Kneser-Ney {NGRAM_ORDER}-gram"
+STATIC = "static, one stream"
 
 
 def text_size(split: Split, tokenizer: Tokenizer) -> TextSize | None:
@@ -56,7 +59,7 @@ def with_cache(
     tokens: npt.NDArray[np.integer],
     settings: CacheSettings,
     chunk: int,
-    report: Callable[[int, int], None] | None = None,
+    report: Progress | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """ln p without and with the cache, and the targets, each (N - 1,); one carried stream."""
     cache = NeuralCache(settings.window, settings.flatness)
@@ -68,56 +71,61 @@ def with_cache(
     return torch.cat(plain), torch.cat(mixed), torch.cat(targets)
 
 
+def baseline(
+    corpus: Corpus, names: Sequence[str], report: StageReport | None = None
+) -> list[Measurement]:
+    """A Kneser-Ney model of the training split, measured on the splits named."""
+    if report:
+        report(BASELINE, 0, 1)
+    ngrams = KneserNey.fit(corpus.splits["train"].tokens, len(corpus.tokenizer), NGRAM_ORDER)
+    results = []
+    for name in names:
+        split = corpus.splits[name]
+        log_p, size = ngrams.log_probs(split.tokens), text_size(split, corpus.tokenizer)
+        results += likelihood_measurements(log_p, name, BASELINE, size)
+    if report:
+        report(BASELINE, 1, 1)
+    return results
+
+
 def evaluate(
     model: RecurrentModel,
     tokenizer: Tokenizer,
-    splits: Mapping[str, Split],
-    names: Sequence[str],
+    split: Split,
+    name: str,
     chunk: int,
     streams: int,
     cache: CacheSettings | None,
-    baseline: bool,
     report: StageReport,
 ) -> tuple[list[Measurement], list[WordChange]]:
-    """Measurements of each named split, and what the cache changes for each word of the last.
+    """Measurements of one split, and what the cache changes for each of its words.
 
-    Static: one carried stream, or `streams` parallel ones. `cache` adds the neural cache,
-    `baseline` a Kneser-Ney model of the training split.
+    Static: one carried stream, or `streams` parallel ones. `cache` adds the neural cache, which
+    needs the one stream.
     """
     if cache and streams > 1:
         raise InfolmError("the cache looks back over one stream: leave out --streams")
-    results: list[Measurement] = []
-    changes: list[WordChange] = []
-    ngrams = None
-    if baseline:
-        report(f"Kneser-Ney {NGRAM_ORDER}-gram model", 0, 1)
-        ngrams = KneserNey.fit(splits["train"].tokens, len(tokenizer), NGRAM_ORDER)
-        report(f"Kneser-Ney {NGRAM_ORDER}-gram model", 1, 1)
-    for name in names:
-        split = splits[name]
-        size = text_size(split, tokenizer)
+    if len(split.tokens) < 2:
+        raise InfolmError(f"the {name} split has no token to predict: it needs two at least")
 
-        def progress(done: int, total: int, stage: str = f"reading the {name} split") -> None:
-            report(stage, done, total)
+    def progress(done: int, total: int) -> None:
+        report(f"reading the {name} split", done, total)
 
-        def measured(log_p: npt.NDArray[np.float64], method: str) -> None:
-            results.extend(likelihood_measurements(log_p, name, method, size))  # noqa: B023
-
-        if len(split.tokens) < 2:
-            raise InfolmError(f"the {name} split has no token to predict: it needs two at least")
-        if ngrams:
-            measured(ngrams.log_probs(split.tokens), f"Kneser-Ney {NGRAM_ORDER}-gram")
-        if cache:
-            plain, mixed, targets = with_cache(model, split.tokens, cache, chunk, progress)
-            changes = word_table(plain, mixed, targets)
-            measured(plain.double().cpu().numpy(), "static, one stream")
-            measured(mixed.double().cpu().numpy(), _describe(cache))
-        elif streams == 1:
-            measured(log_probs(model, split.tokens, chunk, progress), "static, one stream")
-        else:
-            log_p = parallel_log_probs(model, split.tokens, streams, WARM_UP, chunk, progress)
-            measured(log_p, f"static, {streams} parallel streams, warm-up of {WARM_UP} tokens")
-    return results, changes
+    size = text_size(split, tokenizer)
+    if streams > 1:
+        log_p = parallel_log_probs(model, split.tokens, streams, WARM_UP, chunk, progress)
+        method = f"static, {streams} parallel streams, warm-up of {WARM_UP} tokens"
+        return likelihood_measurements(log_p, name, method, size), []
+    if cache is None:
+        log_p = log_probs(model, split.tokens, chunk, progress)
+        return likelihood_measurements(log_p, name, STATIC, size), []
+    plain, mixed, targets = with_cache(model, split.tokens, cache, chunk, progress)
+    results = [
+        measured
+        for log, method in ((plain, STATIC), (mixed, _describe(cache)))
+        for measured in likelihood_measurements(log.double().cpu().numpy(), name, method, size)
+    ]
+    return results, word_table(plain, mixed, targets)
 
 
 def _describe(cache: CacheSettings) -> str:

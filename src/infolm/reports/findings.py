@@ -11,10 +11,9 @@ from infolm.data.corpora import Corpus
 from infolm.data.corpora import load as load_corpus
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
-from infolm.evaluation import measurement
-from infolm.evaluation.kneser_ney import KneserNey
-from infolm.evaluation.measurement import Measurement, likelihood_measurements
-from infolm.evaluation.suite import NGRAM_ORDER, text_size
+from infolm.evaluation import measurement, suite
+from infolm.evaluation.measurement import Measurement
+from infolm.evaluation.suite import BASELINE
 from infolm.experiment import TrainedRun
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
@@ -23,7 +22,6 @@ from infolm.reports.history import History
 from infolm.training import checkpoint
 from infolm.training.run import RunFolder, read_metrics
 
-BASELINE = f"Kneser-Ney {NGRAM_ORDER}-gram"
 BASELINE_TOKENS = 10_000_000
 """The n-grams of a longer training split take minutes and gigabytes: too much for a report."""
 SAMPLES, SAMPLE_TOKENS, SAMPLE_SEED = 3, 60, 1
@@ -127,16 +125,9 @@ def baseline(corpus: Corpus, known: Sequence[Measurement]) -> list[Measurement]:
         for name in ("valid", "test")
         if name not in measured and len(corpus.splits[name].tokens) > 1
     ]
-    train = corpus.splits["train"].tokens
-    if not missing or len(train) > BASELINE_TOKENS:
+    if not missing or len(corpus.splits["train"].tokens) > BASELINE_TOKENS:
         return []
-    ngrams = KneserNey.fit(train, len(corpus.tokenizer), NGRAM_ORDER)
-    results = []
-    for name in missing:
-        split = corpus.splits[name]
-        size = text_size(split, corpus.tokenizer)
-        results += likelihood_measurements(ngrams.log_probs(split.tokens), name, BASELINE, size)
-    return results
+    return suite.baseline(corpus, missing)
 
 
 def samples(folder: RunFolder) -> list[str]:

@@ -14,7 +14,8 @@ import torch
 
 from infolm.config import Expected
 from infolm.evaluation.measurement import BLOCKS, Measurement
-from infolm.reports.findings import BASELINE, SAMPLE_SEED, SAMPLE_TOKENS, SAMPLES, Findings
+from infolm.evaluation.suite import BASELINE
+from infolm.reports.findings import SAMPLE_SEED, SAMPLE_TOKENS, SAMPLES, Findings
 from infolm.reports.page import code, commands, folded, page, paragraph, section, strong
 from infolm.training import checkpoint
 

@@ -1,0 +1,55 @@
+"""Every command and every line of Python in the README and the docs works as it stands.
+
+Only the trainings are made short, and those on other corpora read a small text instead.
+"""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SHORT = ["train.max_steps=2", "train.validate_every=1", "feed.batch=4"]
+DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", document.read_text(), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_command_runs(document, infolm, tmp_path, small_text, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = small_text.read_text() + "the cat sat on the mat\n" * 20
+    (tmp_path / "book.txt").write_text(text)
+    for block in blocks(document, "sh"):
+        for line in block.splitlines():
+            program, *arguments = shlex.split(line)
+            assert program == "infolm"
+            target = None
+            if ">" in arguments:
+                *arguments, _, target = arguments
+            if arguments[0] == "train" and "--resume" not in arguments:
+                corpus = any(a.startswith("data.path=") for a in arguments)
+                if not corpus and arguments[1] != "awd-lstm/demo":
+                    arguments += ["data.path=book.txt"]
+                arguments += SHORT
+            done = infolm(*arguments)
+            assert done.code == 0, (line, done.err)
+            if target:
+                Path(target).write_text(done.out)
+    for block in blocks(document, "python"):
+        exec(compile(block, str(document), "exec"), {})
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_file_it_points_to_is_there(document):
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", document.read_text()):
+        assert (document.parent / target).exists(), target
+
+
+def test_the_readme_opens_with_the_demo_and_the_tests():
+    first = re.search(r"```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert first.group(1).startswith("make demo")
+    assert "make test" in first.group(1)
