@@ -27,8 +27,8 @@ def walk(model, averager, steps, saved, validate_at=None, losses=None):
         saved.append([p.detach().clone() for p in model.parameters()])
         if validate_at and step % validate_at == 0:
             measured = dict.fromkeys(averager.candidates(), losses.pop(0))
-            for event in averager.validated(measured, step / steps):
-                events.append((event, step))
+            new = averager.validated(measured, step / steps)
+            events.extend((event, step) for event in new)
     return events
 
 

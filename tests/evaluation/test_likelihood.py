@@ -1,5 +1,7 @@
 """One carried stream gives one value, however it is cut; parallel streams come near it."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -30,7 +32,7 @@ def slow(model, tokens):
     model.eval()
     state, out = model.initial_state(1), []
     with torch.no_grad():
-        for x, y in zip(tokens[:-1], tokens[1:], strict=True):
+        for x, y in pairwise(tokens):
             output = model(torch.tensor([[int(x)]]), state)
             state = output.state
             out.append(model.log_probs(output.hidden)[0, 0, int(y)].item())

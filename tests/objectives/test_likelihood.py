@@ -41,7 +41,9 @@ def test_plain_likelihood_is_cross_entropy():
 def test_the_penalties_by_a_slow_loop():
     h = torch.randn(4, 2, 3, dtype=torch.double)
     ar = sum(float(v) ** 2 for v in h.flatten()) / h.numel()
-    differences = [h[t + 1, b, e] - h[t, b, e] for t in range(3) for b in range(2) for e in range(3)]
+    differences = [
+        h[t + 1, b, e] - h[t, b, e] for t in range(3) for b in range(2) for e in range(3)
+    ]
     tar = sum(float(d) ** 2 for d in differences) / len(differences)
     assert activation_penalty(h).item() == pytest.approx(ar)
     assert temporal_activation_penalty(h).item() == pytest.approx(tar)

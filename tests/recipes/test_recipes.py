@@ -1,4 +1,6 @@
-"""Every recipe loads, has the paper's size, and trains a few steps; mistakes get a good sentence."""
+"""Every recipe loads, has the paper's size and trains a few steps; mistakes get a sentence."""
+
+import re
 
 import pytest
 import torch
@@ -75,27 +77,33 @@ def test_a_resolved_recipe_can_be_read_back(tmp_path):
         assert load_recipe(str(tmp_path / "r.yaml")) == recipe
 
 
-@pytest.mark.parametrize(
-    ("override", "sentence"),
-    [
-        ("model.weigth_drop=0.5", r"model: there is no key 'weigth_drop', did you mean 'weight_drop'"),
-        ("modle.hidden=3", r"there is no key 'modle', did you mean 'model'"),
-        ("averaging.kind=trigered", r"averaging\.kind: 'trigered' is not one of none, tail, triggered, did you mean 'triggered'"),
-        ("averaging.criterion=papr", r"averaging\.criterion: 'papr' is not one of paper, released, did you mean 'paper'"),
-        ("averaging.patiense=3", r"averaging: there is no key 'patiense', did you mean 'patience'"),
-        ("model.cell=lstn", r"model\.cell: .*lstm.*, not 'lstn'|model\.cell: 'lstn' is not one of lstm, did you mean 'lstm'"),
-        ("model.hidden=-3", r"model\.hidden: .*greater than or equal to 1, not -3"),
-        ("model.hidden=many", r"model\.hidden: .*integer.*, not 'many'"),
-        ("model.dropout.input=1.0", r"model\.dropout\.input: .*less than 1"),
-        ("data.vocabulary=0", r"data\.vocabulary: .*, not 0"),
-        ("data.tokens=words", r"data\.tokens: 'words' is not one of word, char, byte, bpe, did you mean 'word'"),
-        ("seed", r"'seed' is no override: write key=value"),
-        ("seed.x=1", r"'seed' is a value, not a section"),
-        ("model=3", r"model: "),
-    ],
-)  # fmt: skip
-def test_a_mistyped_key_or_value_is_refused_with_path_and_help(override, sentence):
-    with pytest.raises(InfolmError, match=sentence):
+MISTAKES = {
+    "model.weigth_drop=0.5": "model: there is no key 'weigth_drop', did you mean 'weight_drop'?",
+    "modle.hidden=3": "there is no key 'modle', did you mean 'model'?",
+    "averaging.kind=trigered": (
+        "averaging.kind: 'trigered' is not one of none, tail, triggered, did you mean 'triggered'?"
+    ),
+    "averaging.criterion=papr": (
+        "averaging.criterion: 'papr' is not one of paper, released, did you mean 'paper'?"
+    ),
+    "averaging.patiense=3": "averaging: there is no key 'patiense', did you mean 'patience'?",
+    "model.cell=lstn": "model.cell: 'lstn' is not one of lstm, did you mean 'lstm'?",
+    "model.hidden=-3": "model.hidden: input should be greater than or equal to 1, not -3",
+    "model.hidden=many": "model.hidden: input should be a valid integer",
+    "model.dropout.input=1.0": "model.dropout.input: input should be less than 1, not 1.0",
+    "data.vocabulary=0": "data.vocabulary: input should be greater than or equal to",
+    "data.tokens=words": (
+        "data.tokens: 'words' is not one of word, char, byte, bpe, did you mean 'word'?"
+    ),
+    "seed": "'seed' is no override: write key=value",
+    "seed.x=1": "'seed' is a value, not a section",
+    "model=3": "model: input should be a valid dictionary",
+}
+
+
+@pytest.mark.parametrize("override", MISTAKES)
+def test_a_mistyped_key_or_value_is_refused_with_path_and_help(override):
+    with pytest.raises(InfolmError, match=re.escape(MISTAKES[override])):
         load_recipe("awd-lstm/ptb", ["seed=1", override])
 
 

@@ -109,7 +109,7 @@ def test_the_weights_of_another_model_are_refused_by_name_and_shape(tmp_path):
         InfolmError, match=r"another model: 'weight' is \(4, 3\) there and \(4, 5\)"
     ):
         checkpoint.load_weights(tmp_path / "w", nn.Linear(5, 4))
-    with pytest.raises(InfolmError, match="'bias' is .* there and missing here"):
+    with pytest.raises(InfolmError, match=r"'bias' is .* there and missing here"):
         checkpoint.load_weights(tmp_path / "w", nn.Linear(3, 4, bias=False))
 
 
