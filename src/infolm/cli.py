@@ -18,7 +18,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+CHUNK = 200
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
+CacheOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[tune|WINDOW,LAMBDA,THETA]",
+        help="With a neural cache, tuned on the validation split unless given.",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -96,17 +104,11 @@ def evaluate(
     split: Annotated[str | None, typer.Option(help="valid or test.", show_default="both")] = None,
     chunk: Annotated[
         int, typer.Option(min=1, help="Tokens read at a time; the result does not depend on it.")
-    ] = 200,
+    ] = CHUNK,
     streams: Annotated[
         int, typer.Option(min=1, help="Read so many parts side by side: faster, approximate.")
     ] = 1,
-    cache: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[tune|WINDOW,LAMBDA,THETA]",
-            help="Also with a neural cache, tuned on the validation split.",
-        ),
-    ] = None,
+    cache: CacheOption = None,
     words: Annotated[
         int, typer.Option(min=0, help="Show so many words that the cache helps and hurts most.")
     ] = 0,
@@ -150,9 +152,11 @@ def generate(
     typical: Annotated[float | None, typer.Option(help="Locally typical with mass P.")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="Always the likeliest token.")] = False,
     no_unk: Annotated[bool, typer.Option("--no-unk", help="Never write <unk>.")] = False,
+    cache: CacheOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write text with a trained model."""
+    from infolm.console import StageBars
     from infolm.experiment import TrainedRun
     from infolm.generation.sampling import SamplingSettings
     from infolm.generation.text import write
@@ -168,7 +172,9 @@ def generate(
         greedy=greedy,
         forbid=(unk,) if no_unk and unk is not None else (),
     )
-    samples = write(opened.model, opened.tokenizer, prompt, tokens, num, seed, settings)
+    with StageBars() as stages:
+        recent = opened.cache_settings(cache, CHUNK, stages) if cache else None
+    samples = write(opened.model, opened.tokenizer, prompt, tokens, num, seed, settings, recent)
     if as_json:
         print(json.dumps([{"prompt": prompt, "text": text} for text in samples], indent=2))
         return

@@ -59,7 +59,7 @@ def test_vocabulary_of_zero(refused):
 
 
 def test_unknown_corpus(refused):
-    one_sentence(refused("data.path=null", "data.corpus=ptbb"), "ptbb", "did you mean ptb?")
+    one_sentence(refused("data.path=null", "data.corpus=ptbb"), "ptbb", "did you mean 'ptb'?")
 
 
 def test_no_corpus_at_all(refused):

@@ -110,6 +110,13 @@ def test_generate_goes_on_from_a_prompt_and_as_json(infolm, trained):
     assert sample["text"]
 
 
+def test_generate_with_a_cache_writes_other_text(infolm, trained):
+    options = ["generate", trained, "--tokens", 30, "--seed", 5]
+    plain, cached = infolm(*options), infolm(*options, "--cache", "20,0.9,1")
+    assert cached.code == 0
+    assert cached.out != plain.out
+
+
 def test_recipes_are_listed_and_printed_to_copy(infolm, tmp_path):
     listed = infolm("recipes")
     assert listed.code == 0

@@ -198,7 +198,7 @@ def test_bad_settings_are_refused() -> None:
         ({"tokens": "bpe", "vocabulary": 100}, "at least 256"),
         ({"tokens": "byte", "vocabulary": 256}, "256 types as they are"),
         ({"tokens": "letters"}, "'word', 'char', 'byte' or 'bpe'"),
-        ({"vocab": 100}, "Extra inputs"),
+        ({"vocab": 100}, "no key 'vocab', did you mean 'vocabulary'"),
     ]:
         with pytest.raises(ValidationError, match=match):
             DataConfig.model_validate(settings)
@@ -206,7 +206,7 @@ def test_bad_settings_are_refused() -> None:
 
 
 def test_an_unknown_corpus_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(InfolmError, match=r"did you mean wikitext-2\?.*Known are ptb, "):
+    with pytest.raises(InfolmError, match=r"did you mean 'wikitext-2'\?.*known are ptb, "):
         load(DataConfig(corpus="wikitext2"))
     with pytest.raises(InfolmError, match=r"data\.path"):
         load(DataConfig())

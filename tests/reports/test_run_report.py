@@ -182,10 +182,7 @@ def test_the_baseline_is_there_before_any_measurement(original: Path, page: Page
     assert f"infolm evaluate '{original}' --cache --baseline" in page.text
     assert not (original / "measurements.json").exists()
     opened = TrainedRun.open(original)
-    splits = opened.corpus.splits
-    truth, _ = suite.evaluate(
-        opened.model, opened.tokenizer, splits, ["valid", "test"], 50, 1, None, True, silent
-    )
+    truth = suite.baseline(opened.corpus, ["valid", "test"])
     for split, title, expected in (
         ("valid", "Validation split", "12.50"),
         ("test", "Test split", "13.50"),

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from infolm.data import ingest, sources, store
 from infolm.data.ingest import Report, Text
@@ -27,14 +27,13 @@ from infolm.data.registry import CorpusInfo, Download, registry
 from infolm.data.store import Split
 from infolm.data.tokens import Kind, Tokenizer
 from infolm.errors import InfolmError, RunError
+from infolm.section import Section
 
 __all__ = ["Corpus", "CorpusInfo", "DataConfig", "Download", "Split", "load", "registry"]
 
 
-class DataConfig(BaseModel):
+class DataConfig(Section):
     """The text to learn from and what its tokens are."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     corpus: str | None = Field(None, description="name of a registered corpus")
     path: Path | None = Field(

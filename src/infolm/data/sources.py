@@ -5,7 +5,6 @@ else downloaded, its SHA-256 checked. One's own text is a file, split 90 : 5 : 5
 folder with a train, a valid and a test file.
 """
 
-import difflib
 import hashlib
 import json
 import mmap
@@ -23,6 +22,7 @@ from infolm.data.ingest import Report, Text
 from infolm.data.registry import CorpusInfo, Download, registry
 from infolm.data.tokens import Kind
 from infolm.errors import InfolmError, RunError
+from infolm.section import nearest
 
 SPLITS = ("train", "valid", "test")
 
@@ -76,9 +76,8 @@ def find(name: str | None) -> CorpusInfo:
         raise InfolmError(
             f"No text is given: set data.path to your own, or data.corpus to {names}."
         )
-    nearest = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {nearest[0]}? " if nearest else ""
-    raise InfolmError(f"There is no corpus {name!r}: {hint}Known are {names}; or set data.path.")
+    hint = nearest(name, known)
+    raise InfolmError(f"There is no corpus '{name}'{hint} (known are {names}; or set data.path).")
 
 
 def own_texts(path: Path) -> dict[str, Text]:

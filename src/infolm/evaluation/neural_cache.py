@@ -22,8 +22,8 @@ from infolm.errors import InfolmError
 ROWS = 128
 """Tokens scored at a time: this bounds the memory and keeps the scores in the processor's cache."""
 
-WINDOWS = (250, 500, 1000, 2000, 4000)
-FLATNESSES = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5)
+WINDOWS = (100, 250, 500, 1000, 2000, 4000)
+FLATNESSES = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
 """What `tune` tries; the paper's values lie inside."""
 
 
@@ -36,9 +36,9 @@ class CacheSettings:
     flatness: float = 1.0  # theta
 
     def __post_init__(self) -> None:
-        if self.window < 1 or not 0 <= self.weight < 1 or not 0 <= self.flatness < float("inf"):
+        if self.window < 1 or not 0 <= self.weight <= 1 or not 0 <= self.flatness < float("inf"):
             raise InfolmError(
-                "a cache needs a window of 1 or more, a lambda in [0, 1) and a theta of 0 or more, "
+                "a cache needs a window of 1 or more, a lambda in [0, 1] and a theta of 0 or more, "
                 f"not {self.window}, {self.weight} and {self.flatness}"
             )
 

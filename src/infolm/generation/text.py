@@ -4,6 +4,7 @@ import torch
 
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
+from infolm.evaluation.neural_cache import CacheSettings
 from infolm.generation.sampling import SamplingSettings, generate
 from infolm.models.recurrent import RecurrentModel
 
@@ -16,6 +17,7 @@ def write(
     num: int,
     seed: int,
     settings: SamplingSettings,
+    cache: CacheSettings | None = None,
 ) -> list[str]:
     """`num` continuations of `prompt`, without the prompt itself.
 
@@ -32,5 +34,7 @@ def write(
     ids = [tokenizer.eos, *tokenizer.encode(prompt).tolist()]
     device = model.embedding.device
     generator = torch.Generator().manual_seed(seed)
-    samples = generate(model, torch.tensor(ids, device=device), tokens, num, settings, generator)
+    samples = generate(
+        model, torch.tensor(ids, device=device), tokens, num, settings, generator, cache
+    )
     return [tokenizer.decode(sample.cpu().numpy()) for sample in samples]
