@@ -42,7 +42,7 @@ class Silent:
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    def step(self, progress: float, values: dict[str, float]) -> None:
+    def step(self, progress: float, nll: float, tokens: int) -> None:
         pass
 
     def say(self, text: str) -> None:

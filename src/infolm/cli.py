@@ -41,6 +41,9 @@ def main() -> NoReturn:
     except BrokenPipeError:  # the reader of a pipe, such as `head`, has had enough
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:  # a full disk, a folder that may not be written
+        print(f"infolm: {error}; what was saved before is intact.", file=sys.stderr)
+        sys.exit(1)
     sys.exit(0)
 
 

@@ -98,14 +98,22 @@ class StageBars:
 class TrainingBar:
     """The watcher of a training loop: loss, perplexity, tokens/s and time left."""
 
+    SMOOTHING = 0.95
+    """How much of the loss shown is what was shown before."""
+
     def __init__(self, bar: Bar) -> None:
         self._bar = bar
+        self._began = time.monotonic()
+        self._loss: float | None = None
+        self._tokens = 0
 
-    def step(self, progress: float, values: dict[str, float]) -> None:
-        nll = next(value for name, value in values.items() if name.endswith("/nll"))
-        perplexity = math.exp(min(nll, 99))
-        speed = values["tokens_per_second"]
-        text = f"loss {nll:.3f}  perplexity {perplexity:.1f}  {speed:,.0f} tokens/s"
+    def step(self, progress: float, nll: float, tokens: int) -> None:
+        old = nll if self._loss is None else self._loss
+        self._loss = self.SMOOTHING * old + (1 - self.SMOOTHING) * nll
+        self._tokens += tokens
+        speed = self._tokens / (time.monotonic() - self._began)
+        perplexity = math.exp(min(self._loss, 99))
+        text = f"loss {self._loss:.3f}  perplexity {perplexity:.1f}  {speed:,.0f} tokens/s"
         self._bar.update(progress, text)
 
     def say(self, text: str) -> None:

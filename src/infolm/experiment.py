@@ -103,9 +103,22 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
             run,
             watcher,
         )
+        watcher.say(_plan(recipe, corpus, model, fabric, out))
         if resume and loop.resume():
             watcher.say(f"resumed at step {loop.step:,}")
         return loop.run()
+
+
+def _plan(recipe: Recipe, corpus: Corpus, model: RecurrentModel, fabric: Fabric, out: Path) -> str:
+    """What training is going to do, in a line."""
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    tokens, types = len(corpus.splits["train"].tokens), len(corpus.tokenizer)
+    steps = recipe.train.max_steps
+    length = f"{steps:,} steps at most" if steps else f"{recipe.train.epochs:,} epochs"
+    return (
+        f"{weights:,} weights, {corpus.name} ({tokens:,} tokens, {types:,} types), {length}, "
+        f"on {fabric.device}, into {out}"
+    )
 
 
 def _validation(recipe: Recipe, model: RecurrentModel, corpus: Corpus) -> Callable[[], float]:

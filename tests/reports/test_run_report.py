@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from safetensors.torch import load_file
+from training_tiny import Silent, quiet
 
 from infolm.config import Recipe
 from infolm.data.corpora import load as load_corpus
@@ -27,14 +28,6 @@ from infolm.training.run import RunFolder, read_metrics
 
 EVIL = "<script>alert(1)</script>"
 VOID = {"meta", "br", "wbr", "link", "img", "input", "hr"}
-
-
-class Silent:
-    def step(self, progress: float, values: dict[str, float]) -> None: ...
-    def say(self, text: str) -> None: ...
-
-
-def silent(stage: str, done: int, total: int) -> None: ...
 
 
 class Page(HTMLParser):
@@ -118,7 +111,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text.write_text("\n".join(lines) + "\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("INFOLM_CACHE", str(folder / "tokenised"))
-        train(recipe(text), folder / "a run", False, Silent(), silent)
+        train(recipe(text), folder / "a run", False, Silent(), quiet)
     return folder / "a run"
 
 
@@ -197,7 +190,7 @@ def test_the_baseline_is_there_before_any_measurement(original: Path, page: Page
 
 def test_measurements_are_shown_as_they_were_measured(run: Path) -> None:
     opened = TrainedRun.open(run)
-    opened.evaluate(["valid", "test"], 50, 1, "20,0.1,1", False, silent)
+    opened.evaluate(["valid", "test"], 50, 1, "20,0.1,1", False, quiet)
     before = (run / "measurements.json").read_bytes()
     page = Page(write_report(run))
     assert (run / "measurements.json").read_bytes() == before

@@ -18,7 +18,7 @@ from infolm.averaging.base import RAW, Averager
 from infolm.averaging.tail import worse_than_recent
 from infolm.data.stream import Feed
 from infolm.errors import RunError
-from infolm.objectives.base import Objective
+from infolm.objectives.base import Estimate, Objective
 from infolm.section import Section
 from infolm.training import checkpoint
 from infolm.training.run import MetricsLog, RunFolder
@@ -42,7 +42,7 @@ class TrainConfig(Section):
     )
     log_every: int = Field(20, ge=1, description="steps between records in metrics.jsonl")
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
+    precision: Literal["32-true", "bf16-mixed"] = "32-true"
 
 
 @dataclass
@@ -59,7 +59,10 @@ class Term:
 class Watcher(Protocol):
     """Somebody who looks on: the progress bar."""
 
-    def step(self, progress: float, values: dict[str, float]) -> None: ...
+    def step(self, progress: float, nll: float, tokens: int) -> None:
+        """After each step: the share of training done, nats per token, tokens of this step."""
+        ...
+
     def say(self, text: str) -> None: ...
 
 
@@ -99,7 +102,7 @@ class Loop:
         self.base_rates = [group["lr"] for group in optimiser.param_groups]
         self.step = 0
         self.losses: list[float] = []  # of every validation
-        self.window: dict[str, float] = {}  # sums since the last record
+        self.window: dict[str, dict[str, float]] = {}  # each term's sums since the last record
         self.stopped = False
 
     # -- the loop ---------------------------------------------------------------------------
@@ -110,20 +113,21 @@ class Loop:
         with MetricsLog(self.run_folder, self.step) as log, _interruptible() as interrupted:
             while not self.finished():
                 epoch = self.terms[0].feed.epoch
-                self._take_step()
+                main = self._take_step()
+                self.watcher.step(self.progress(), float(main.terms["nll"]), main.count)
                 if self.step % self.config.log_every == 0:
                     clock = self._record(log, clock)
                 every = self.config.validate_every
                 due = self.step % every == 0 if every else self.terms[0].feed.epoch > epoch
-                if due or self.finished():
+                due = due or self.finished()
+                if due:
                     self._validate(log)
                 pause = time.monotonic() - last_saved
                 if interrupted or due or pause >= self.config.checkpoint_seconds:
                     self.save()
                     last_saved = time.monotonic()
-                if interrupted:
+                if interrupted and not self.finished():
                     raise Interrupted
-        self.save()
         return min(self.losses)
 
     def finished(self) -> bool:
@@ -142,21 +146,19 @@ class Loop:
             share = max(share, self.step / self.config.max_steps)
         return min(share, 1.0)
 
-    def _take_step(self) -> None:
+    def _take_step(self) -> Estimate:
+        """One step of the optimiser on the sum of the terms; gives the first term's estimate."""
         self.model.train()
-        total = torch.zeros((), device=self.fabric.device)
-        rate_scale = 1.0
-        for term in self.terms:
-            batch = term.feed.next()
-            if term is self.terms[0]:
-                rate_scale = batch.rate_scale
-            on_device = self.fabric.to_device(_tensors(batch))
-            estimate = term.objective(self.model, on_device, term.carry)
+        batches = [self.fabric.to_device(_tensors(term.feed.next())) for term in self.terms]
+        estimates = []
+        for term, batch in zip(self.terms, batches, strict=True):
+            estimate = term.objective(self.model, batch, term.carry)
             term.carry = estimate.carry
-            total = total + term.weight * estimate.loss
-            for name, value in estimate.terms.items():
-                self._sum(f"{term.name}/{name}", float(value) * estimate.count)
-            self._sum(f"{term.name}/count", estimate.count)
+            estimates.append(estimate)
+        weights = [term.weight for term in self.terms]
+        total = torch.stack(
+            [w * estimate.loss for w, estimate in zip(weights, estimates, strict=True)]
+        ).sum()
         self.fabric.backward(total)
         norm = self.fabric.clip_gradients(
             self.model, self.optimiser, max_norm=self.clip, error_if_nonfinite=False
@@ -170,11 +172,14 @@ class Loop:
                 f"or optimiser.clip; the last checkpoint in {self.run_folder.path} is intact"
             )
         for group, rate in zip(self.optimiser.param_groups, self.base_rates, strict=True):
-            group["lr"] = rate * self.schedule.scale * rate_scale
+            group["lr"] = rate * self.schedule.scale * batches[0].rate_scale
         self.optimiser.step()
         self.optimiser.zero_grad()
         self.step += 1
         self.averager.update(self.step)
+        for term, estimate in zip(self.terms, estimates, strict=True):
+            self._add_up(term.name, estimate)
+        return estimates[0]
 
     def _validate(self, log: MetricsLog) -> None:
         losses = {}
@@ -209,21 +214,24 @@ class Loop:
 
     # -- what is said -----------------------------------------------------------------------
 
-    def _sum(self, name: str, value: float) -> None:
-        self.window[name] = self.window.get(name, 0.0) + value
+    def _add_up(self, name: str, estimate: Estimate) -> None:
+        sums = self.window.setdefault(name, {"count": 0.0})
+        sums["count"] += estimate.count
+        for term, value in estimate.terms.items():
+            sums[term] = sums.get(term, 0.0) + float(value) * estimate.count
 
     def _record(self, log: MetricsLog, since: float) -> float:
+        """Write the means since the last record, of which `since` is the time; gives the time."""
         now = time.monotonic()
         values = {
-            name: total / self.window[f"{name.split('/')[0]}/count"]
-            for name, total in self.window.items()
-            if not name.endswith("/count")
+            f"{name}/{term}": total / sums["count"]
+            for name, sums in self.window.items()
+            for term, total in sums.items()
+            if term != "count"
         }
-        main = self.terms[0].name
-        tokens = self.window[f"{main}/count"]
+        tokens = self.window[self.terms[0].name]["count"]
         values["tokens_per_second"] = tokens / (now - since)
         self.window = {}
-        self.watcher.step(self.progress(), values)
         log.write("step", self.step, epoch=self.terms[0].feed.epoch, **values)
         return now
 
