@@ -21,42 +21,8 @@ _LEFT_OUT = {
     *("ensurepip", "turtledemo", "lib-dynload", "__pycache__", "pydoc_data"),
 }
 _COMMON = frozenset(
-    [
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "by",
-        "can",
-        "for",
-        "from",
-        "has",
-        "if",
-        "in",
-        "is",
-        "it",
-        "its",
-        "may",
-        "not",
-        "of",
-        "on",
-        "or",
-        "that",
-        "the",
-        "then",
-        "this",
-        "to",
-        "used",
-        "was",
-        "when",
-        "which",
-        "will",
-        "with",
-        "you",
-    ]
+    "a an and are as at be by can for from has if in is it its may not of on or that the then "
+    "this to used was when which will with you".split()
 )
 _BULLET = re.compile(r"^(?:[-*+o•]|\(?\d+[.)]|\[\d+\])\s+")
 _ROLE = re.compile(r":[a-z:]+:`~?([^`]*)`")

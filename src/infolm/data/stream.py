@@ -63,15 +63,13 @@ class Stream:
     """Cuts the stream of `tokens` (N,) into batches, pass after pass.
 
     The N tokens are folded into B columns of N // B tokens each; what is left over at the end
-    is not used. With `columns` = (first, one past the last) only those columns are given out, for
-    one process of several. Cuts follow each other without gap or overlap, so every token of a
-    column but the first is a target once a pass, whatever the lengths.
+    is not used. Cuts follow each other without gap or overlap, so every token of a column but the
+    first is a target once a pass, whatever the lengths.
     """
 
     tokens: npt.NDArray[Any]
     config: StreamConfig
     seed: int
-    columns: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         height = len(self.tokens) // self.config.batch
@@ -80,9 +78,7 @@ class Stream:
                 f"the training split has {len(self.tokens)} tokens, too few for "
                 f"{self.config.batch} columns of at least 2: lower feed.batch or bring more text"
             )
-        first, end = self.columns or (0, self.config.batch)
-        folded = self.tokens[: height * self.config.batch].reshape(self.config.batch, height)
-        self._folded = folded[first:end]
+        self._folded = self.tokens[: height * self.config.batch].reshape(-1, height)
         self._height = height
         self._position = 0
         self._rng = np.random.default_rng(self.seed)
@@ -104,11 +100,6 @@ class Stream:
 
     def fraction(self) -> float:
         return self._position / (self._height - 1)
-
-    @property
-    def targets_per_epoch(self) -> int:
-        """Tokens predicted in one pass, over all columns, those of other processes too."""
-        return (self._height - 1) * self.config.batch
 
     def state_dict(self) -> dict[str, Any]:
         return {

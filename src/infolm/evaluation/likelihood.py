@@ -11,7 +11,7 @@ from torch import Tensor
 
 from infolm.models.recurrent import RecurrentModel
 
-Report = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 """Called with (tokens done, tokens in all)."""
 
 
@@ -28,7 +28,7 @@ def evaluating(model: RecurrentModel) -> Iterator[torch.device]:
 
 
 def one_stream(
-    model: RecurrentModel, tokens: npt.NDArray[Any], chunk: int, report: Report | None = None
+    model: RecurrentModel, tokens: npt.NDArray[Any], chunk: int, report: Progress | None = None
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Walk through `tokens` (N,) once, the state carried from chunk to chunk.
 
@@ -51,7 +51,7 @@ def one_stream(
 
 
 def log_probs(
-    model: RecurrentModel, tokens: npt.NDArray[Any], chunk: int, report: Report | None = None
+    model: RecurrentModel, tokens: npt.NDArray[Any], chunk: int, report: Progress | None = None
 ) -> npt.NDArray[np.float64]:
     """ln p of every token but the first, (N - 1,): exact."""
     chunks = one_stream(model, tokens, chunk, report)
@@ -64,7 +64,7 @@ def parallel_log_probs(
     streams: int,
     warm_up: int,
     chunk: int,
-    report: Report | None = None,
+    report: Progress | None = None,
 ) -> npt.NDArray[np.float64]:
     """The same, approximately: the text cut into `streams` parts that are read side by side.
 

@@ -1,16 +1,17 @@
 """A model measured in every way asked for, on splits of its corpus."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from infolm.data.corpora import Corpus, Split
+from infolm.data.ingest import Report
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation.kneser_ney import KneserNey
-from infolm.evaluation.likelihood import log_probs, one_stream, parallel_log_probs
+from infolm.evaluation.likelihood import Progress, log_probs, one_stream, parallel_log_probs
 from infolm.evaluation.measurement import Measurement, TextSize, likelihood_measurements
 from infolm.evaluation.neural_cache import (
     CacheSettings,
@@ -22,8 +23,6 @@ from infolm.evaluation.neural_cache import (
 )
 from infolm.models.recurrent import RecurrentModel
 
-StageReport = Callable[[str, int, int], None]
-Progress = Callable[[int, int], None]
 WARM_UP = 200
 """Tokens that each of several parallel streams reads before it counts."""
 TUNING_TOKENS = 250_000
@@ -43,7 +42,7 @@ def text_size(split: Split, tokenizer: Tokenizer) -> TextSize | None:
 
 
 def tuned_cache(
-    model: RecurrentModel, tokens: npt.NDArray[np.integer], chunk: int, report: StageReport
+    model: RecurrentModel, tokens: npt.NDArray[np.integer], chunk: int, report: Report
 ) -> CacheSettings:
     """The cache settings that are best on `tokens`, which must be the validation split."""
     tokens = tokens[: TUNING_TOKENS + 1]
@@ -72,7 +71,7 @@ def with_cache(
 
 
 def baseline(
-    corpus: Corpus, names: Sequence[str], report: StageReport | None = None
+    corpus: Corpus, names: Sequence[str], report: Report | None = None
 ) -> list[Measurement]:
     """A Kneser-Ney model of the training split, measured on the splits named."""
     if report:
@@ -96,7 +95,7 @@ def evaluate(
     chunk: int,
     streams: int,
     cache: CacheSettings | None,
-    report: StageReport,
+    report: Report,
 ) -> tuple[list[Measurement], list[WordChange]]:
     """Measurements of one split, and what the cache changes for each of its words.
 
