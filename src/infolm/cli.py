@@ -261,12 +261,16 @@ def corpora(as_json: JsonOption = False) -> None:
                 info.name,
                 info.title,
                 info.tokens,
-                f"{sum(file.size for file in info.downloads) / 1e6:.1f} MB",
+                _megabytes(sum(file.size for file in info.downloads)),
                 info.licence,
             ]
             for info in infos
         ],
     )
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB" if size else "none"
 
 
 def _expected(expected: dict[str, Any] | None) -> str:

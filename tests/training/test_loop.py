@@ -61,6 +61,15 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(tmp_path, sma
     assert weights[0] == weights[1] != weights[2]
 
 
+def test_the_seed_draws_the_weights_and_the_masks_too(tmp_path, small_text):
+    """With cuts of one length the feed draws nothing: what differs is the model's own."""
+    recipe = changed(tiny_recipe(small_text, max_steps=1), feed={"variable": False})
+    for seed in (1, 2):
+        run(changed(recipe, seed=seed), tmp_path / str(seed))
+    first, second = ((tmp_path / name / "model.safetensors").read_bytes() for name in "12")
+    assert first != second
+
+
 def test_adam_resumed_ends_with_the_same_bytes(tmp_path, small_text, monkeypatch):
     recipe = changed(
         tiny_recipe(small_text, max_steps=12, checkpoint_seconds=0),

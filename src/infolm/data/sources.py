@@ -263,7 +263,9 @@ def _download(download: Download, folder: Path, report: Report) -> Path:
     try:
         return Path(files.fetch(name, downloader=downloader))
     except requests.RequestException as error:
-        raise RunError(f"{download.url} could not be downloaded ({error}). {by_hand}") from error
+        # What is said of a failed connection is a tale of four nested exceptions.
+        reason = "no connection" if isinstance(error, requests.ConnectionError) else str(error)
+        raise RunError(f"{download.url} could not be downloaded ({reason}). {by_hand}") from error
     except ValueError as error:  # how pooch reports a wrong checksum
         raise RunError(
             f"{download.url} gave a file whose SHA-256 is not {download.sha256}; it was thrown "
