@@ -75,7 +75,9 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
         )
     if exists:
         _check_same(recipe, RunFolder.existing(out))
-    corpus = load_corpus(recipe.data, report)
+        corpus = corpus_of(RunFolder(out), recipe, report)
+    else:
+        corpus = load_corpus(recipe.data, report)
     machine = recipe.train
     fabric = Fabric(accelerator=machine.accelerator, devices=1, precision=machine.precision)
     torch.manual_seed(recipe.seed)
@@ -139,11 +141,28 @@ def _create(out: Path, recipe: Recipe, corpus: Corpus) -> RunFolder:
         making.chmod(0o755)
         RunFolder(making).recipe.write_text(recipe.as_yaml(), encoding="utf-8")
         corpus.tokenizer.save(RunFolder(making).tokenizer)
+        RunFolder(making).corpus.write_text(json.dumps(_about(corpus), indent=2) + "\n")
         os.replace(making, out)
     except OSError as error:
         shutil.rmtree(making, ignore_errors=True)
         raise RunError(f"{out} cannot be made ({error}): choose another --out") from error
     return RunFolder(out)
+
+
+def _about(corpus: Corpus) -> dict[str, Any]:
+    tokens = {name: len(split.tokens) for name, split in corpus.splits.items()}
+    return {"name": corpus.name, "sha256": corpus.source, "tokens": tokens}
+
+
+def corpus_of(run: RunFolder, recipe: Recipe, report: Report | None = None) -> Corpus:
+    """The text a run is trained on, in the run's vocabulary; refused if it is no longer that."""
+    corpus = load_corpus(recipe.data, report, tokenizer=Tokenizer.load(run.tokenizer))
+    if json.loads(run.corpus.read_text())["sha256"] != corpus.source:
+        raise InfolmError(
+            f"the text of {corpus.name} is no longer the one that {run.path} was trained on: "
+            "bring that text back, or train anew with another --out"
+        )
+    return corpus
 
 
 def _check_same(recipe: Recipe, run: RunFolder) -> None:
@@ -207,7 +226,7 @@ class TrainedRun:
     @cached_property
     def corpus(self) -> Corpus:
         """The text the run was trained on, in the run's own vocabulary."""
-        return load_corpus(self.recipe.data, tokenizer=self.tokenizer)
+        return corpus_of(self.folder, self.recipe)
 
     def cache_settings(self, request: str, chunk: int, report: Report) -> CacheSettings:
         """The neural cache that `request` asks for: 'WINDOW,LAMBDA,THETA' as given; 'tuned' as

@@ -195,6 +195,16 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path, small_text):
         run(recipe, tmp_path / "a", resume=True)
 
 
+def test_a_text_that_changed_is_refused_for_resuming_and_for_measuring(tmp_path, small_text):
+    recipe = tiny_recipe(small_text, max_steps=5)
+    run(recipe, tmp_path / "run")
+    small_text.write_text(small_text.read_text().replace("cat", "cow"))
+    with pytest.raises(InfolmError, match="no longer the one"):
+        run(recipe, tmp_path / "run", resume=True)
+    with pytest.raises(InfolmError, match="no longer the one"):
+        _ = TrainedRun.open(tmp_path / "run").corpus
+
+
 def test_a_run_in_use_is_locked(tmp_path, small_text):
     from infolm.training.run import RunFolder
 

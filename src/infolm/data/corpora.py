@@ -65,11 +65,16 @@ class DataConfig(Section):
 
 @dataclass(frozen=True)
 class Corpus:
-    """A tokenised text; the fingerprint is the SHA-256 of its sources and settings."""
+    """A tokenised text.
+
+    source: the SHA-256 of the raw text of its splits. fingerprint: that of all the tokens depend
+    on, the text and the settings or the vocabulary given.
+    """
 
     name: str
     tokenizer: Tokenizer
     splits: Mapping[str, Split] = field(repr=False)
+    source: str
     fingerprint: str
 
 
@@ -89,16 +94,19 @@ def load(
     report = report or _silent
     with _writable(sources.cache_folder()):
         name, texts, pretokenised = _find(config, report)
-        fingerprint = _fingerprint(config, texts, pretokenised, tokenizer)
+        source = _sha256([(s, sources.digest(t.path), t.start, t.stop) for s, t in texts.items()])
+        settings = config.model_dump(exclude={"corpus", "path"}) | {"pretokenised": pretokenised}
+        tokens = tokenizer.to_json() if tokenizer else settings
+        fingerprint = _sha256({"format": store.VERSION, "source": source, "tokens": tokens})
         folder = sources.cache_folder() / fingerprint
         try:
-            return _open(name, folder, fingerprint)
+            return _open(name, folder, source, fingerprint)
         except FileNotFoundError:
             pass
         except store.DamagedError as damage:
             print(f"{damage}: tokenising the text again.", file=sys.stderr)
         _tokenise(config, pretokenised, texts, tokenizer, folder, workers, report)
-        return _open(name, folder, fingerprint)
+        return _open(name, folder, source, fingerprint)
 
 
 def _find(config: DataConfig, report: Report) -> tuple[str, dict[str, Text], bool]:
@@ -114,16 +122,7 @@ def _find(config: DataConfig, report: Report) -> tuple[str, dict[str, Text], boo
     return name, texts, pretokenised
 
 
-def _fingerprint(
-    config: DataConfig, texts: dict[str, Text], pretokenised: bool, tokenizer: Tokenizer | None
-) -> str:
-    """SHA-256 of all that the tokens depend on; a given tokenizer stands for the settings."""
-    settings = config.model_dump(exclude={"corpus", "path"}) | {"pretokenised": pretokenised}
-    described = {
-        "format": store.VERSION,
-        "texts": [(s, sources.digest(t.path), t.start, t.stop) for s, t in texts.items()],
-        "tokens": tokenizer.to_json() if tokenizer else settings,
-    }
+def _sha256(described: object) -> str:
     return hashlib.sha256(json.dumps(described).encode()).hexdigest()
 
 
@@ -183,8 +182,8 @@ def _tokenise(
             os.replace(path, folder / path.name)
 
 
-def _open(name: str, folder: Path, fingerprint: str) -> Corpus:
+def _open(name: str, folder: Path, source: str, fingerprint: str) -> Corpus:
     saved = folder / "tokenizer.json"
     vocabulary = sources.sha256(saved)
     splits = {split: store.read(folder / f"{split}.tokens", vocabulary) for split in sources.SPLITS}
-    return Corpus(name, Tokenizer.load(saved), splits, fingerprint)
+    return Corpus(name, Tokenizer.load(saved), splits, source, fingerprint)

@@ -8,13 +8,12 @@ import torch
 
 from infolm.config import Recipe, load_recipe
 from infolm.data.corpora import Corpus
-from infolm.data.corpora import load as load_corpus
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation import measurement, suite
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.suite import BASELINE
-from infolm.experiment import TrainedRun
+from infolm.experiment import TrainedRun, corpus_of
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
 from infolm.models.recurrent import RecurrentModel
@@ -56,7 +55,7 @@ class Findings:
         drawing = plot(history)  # first: without matplotlib, all else would be in vain
         saved = [int(p.stem.split("-")[1]) for p in checkpoint.checkpoints(folder.checkpoints)]
         try:
-            corpus, missing = load_corpus(recipe.data, tokenizer=tokenizer), ""
+            corpus, missing = corpus_of(folder, recipe), ""
         except InfolmError as error:
             corpus, missing = None, str(error).rstrip(".")
         measurements = measurement.read(folder.measurements)

@@ -2,11 +2,13 @@
 
 recipe.yaml        the recipe, every value resolved
 tokenizer.json     the vocabulary
+corpus.json        the text: its name, SHA-256 and number of tokens
 model.safetensors  the answer so far: the weights best on the validation split
 metrics.jsonl      a record a line: steps, validations, events
 checkpoints/       the whole state, to resume from
 tensorboard/       the same numbers for TensorBoard
 measurements.json  what `infolm evaluate` found
+cache.json         the neural cache's settings, tuned on the validation split
 report.html        what `infolm report` made
 """
 
@@ -29,6 +31,7 @@ class RunFolder:
         self.path = path
         self.recipe = path / "recipe.yaml"
         self.tokenizer = path / "tokenizer.json"
+        self.corpus = path / "corpus.json"
         self.model = path / "model.safetensors"
         self.metrics = path / "metrics.jsonl"
         self.checkpoints = path / "checkpoints"
