@@ -221,6 +221,7 @@ class TrainedRun:
         tokenizer = Tokenizer.load(folder.tokenizer)
         model = RecurrentModel(recipe.model, len(tokenizer))
         checkpoint.load_weights(folder.model, model)
+        Fabric(accelerator="auto", devices=1).to_device(model)
         return cls(folder, recipe, tokenizer, model.eval())
 
     @cached_property

@@ -55,7 +55,7 @@ def log_probs(
 ) -> npt.NDArray[np.float64]:
     """ln p of every token but the first, (N - 1,): exact."""
     chunks = one_stream(model, tokens, chunk, report)
-    return np.concatenate([log_p.double().cpu().numpy() for log_p, *_ in chunks])
+    return np.concatenate([log_p.cpu().double().numpy() for log_p, *_ in chunks])
 
 
 def parallel_log_probs(
@@ -99,7 +99,7 @@ def parallel_log_probs(
         rows = []
         for first in range(0, length, chunk):
             log_p, state = read(first, min(first + chunk, length), starts, state)
-            rows.append(log_p.double().cpu().numpy())
+            rows.append(log_p.cpu().double().numpy())
             if report:
                 report(min((first + chunk) * streams, total), total)
     return np.concatenate(rows).T.reshape(-1)[:total]

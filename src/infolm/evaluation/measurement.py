@@ -11,7 +11,10 @@ import numpy.typing as npt
 
 from infolm.errors import InfolmError
 
-CONVENTION = "every token of the split but the first, <eos> counted, mean per token"
+CONVENTION = (
+    "every token of the split but the first is predicted, <eos> included; the losses are summed "
+    "and divided by the number of what the unit names"
+)
 BLOCKS = 100
 """Blocks of the batch-means standard error."""
 

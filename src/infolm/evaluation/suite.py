@@ -122,7 +122,7 @@ def evaluate(
     results = [
         measured
         for log, method in ((plain, STATIC), (mixed, _describe(cache)))
-        for measured in likelihood_measurements(log.double().cpu().numpy(), name, method, size)
+        for measured in likelihood_measurements(log.cpu().double().numpy(), name, method, size)
     ]
     return results, word_table(plain, mixed, targets)
 

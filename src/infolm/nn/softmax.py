@@ -27,7 +27,7 @@ class _NegativeLogLikelihood(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
         grad_x, grad_weight, grad_bias = (torch.zeros_like(t) for t in (x, weight, bias))
-        total = torch.zeros((), dtype=torch.float64, device=x.device)
+        total = x.new_zeros(())
         rows = _block_rows(len(weight))
         for start in range(0, len(x), rows):
             inputs = x[start : start + rows]
@@ -38,13 +38,13 @@ class _NegativeLogLikelihood(torch.autograd.Function):
             # where the target's own probability might have underflowed.
             largest, where = logits.max(1, keepdim=True)
             log_z = largest - probabilities.gather(1, where).log()
-            total += (log_z - logits.gather(1, target)).sum(dtype=torch.float64)
+            total += (log_z - logits.gather(1, target)).sum()
             probabilities.scatter_add_(1, target, probabilities.new_full(target.shape, -1.0))
             torch.mm(probabilities, weight, out=grad_x[start : start + rows])
             grad_weight.addmm_(probabilities.t(), inputs)
             grad_bias += probabilities.sum(0)
         ctx.save_for_backward(grad_x, grad_weight, grad_bias)
-        return total.to(x.dtype)
+        return total
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from torch import Tensor, nn
 
@@ -31,11 +31,7 @@ class Stack(nn.Module):
         )
 
     def initial_state(self, batch: int) -> list[State]:
-        states = []
-        for cell in self.cells:
-            assert isinstance(cell, LSTM)
-            states.append(cell.initial_state(batch))
-        return states
+        return [cast(LSTM, cell).initial_state(batch) for cell in self.cells]
 
     def forward(self, x: Tensor, state: Sequence[State]) -> StackOutput:
         """x: (T, B, E), already dropped."""
