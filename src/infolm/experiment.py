@@ -31,7 +31,7 @@ from infolm.evaluation.suite import tuned_cache
 from infolm.models.recurrent import RecurrentModel
 from infolm.objectives.likelihood import Likelihood
 from infolm.training import checkpoint
-from infolm.training.loop import Loop, Term, Watcher
+from infolm.training.loop import Loop, Precision, Term, Watcher
 from infolm.training.optimisers import build_optimiser
 from infolm.training.run import RunFolder
 from infolm.training.schedule import Schedule
@@ -49,6 +49,15 @@ def parameters(recipe: Recipe) -> int:
     with torch.device("meta"):
         model = RecurrentModel(recipe.model, vocabulary)
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _fabric(accelerator: str, precision: Precision = "32-true") -> Fabric:
+    """One device. Fabric's own choice would be Apple's, which has no double precision."""
+    if accelerator == "auto":
+        accelerator = "cuda" if torch.cuda.is_available() else "cpu"
+    if accelerator == "cuda" and not torch.cuda.is_available():
+        raise InfolmError("train.accelerator is cuda, but PyTorch sees none: use auto or cpu")
+    return Fabric(accelerator=accelerator, devices=1, precision=precision)
 
 
 def build_averager(recipe: Recipe, model: RecurrentModel) -> Averager:
@@ -78,8 +87,7 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
         corpus = corpus_of(RunFolder(out), recipe, report)
     else:
         corpus = load_corpus(recipe.data, report)
-    machine = recipe.train
-    fabric = Fabric(accelerator=machine.accelerator, devices=1, precision=machine.precision)
+    fabric = _fabric(recipe.train.accelerator, recipe.train.precision)
     torch.manual_seed(recipe.seed)
     model = RecurrentModel(recipe.model, len(corpus.tokenizer))
     feed = Stream(corpus.splits["train"].tokens, recipe.feed, recipe.seed)
@@ -221,7 +229,7 @@ class TrainedRun:
         tokenizer = Tokenizer.load(folder.tokenizer)
         model = RecurrentModel(recipe.model, len(tokenizer))
         checkpoint.load_weights(folder.model, model)
-        Fabric(accelerator="auto", devices=1).to_device(model)
+        _fabric("auto").to_device(model)
         return cls(folder, recipe, tokenizer, model.eval())
 
     @cached_property

@@ -1,6 +1,7 @@
 """Bad input: one clear sentence, exit code 2, nothing written."""
 
 import pytest
+import torch
 from training_tiny import tiny_file
 
 
@@ -75,6 +76,11 @@ def test_unknown_recipe(refused):
 )
 def test_negative_sizes(refused, override):
     one_sentence(refused(override), override.split("=")[0])
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
+def test_an_accelerator_that_is_not_there(refused):
+    one_sentence(refused("train.accelerator=cuda"), "PyTorch sees none")
 
 
 def test_a_folder_that_exists(infolm, tmp_path, small_text):

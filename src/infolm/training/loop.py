@@ -24,6 +24,8 @@ from infolm.training import checkpoint
 from infolm.training.run import MetricsLog, RunFolder
 from infolm.training.schedule import Schedule
 
+Precision = Literal["32-true", "bf16-mixed"]
+
 
 class TrainConfig(Section):
     """How long, on what, and how often to look."""
@@ -41,8 +43,8 @@ class TrainConfig(Section):
         300, ge=0, description="at most so long between checkpoints; 0: after every step"
     )
     log_every: int = Field(20, ge=1, description="steps between records in metrics.jsonl")
-    accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
-    precision: Literal["32-true", "bf16-mixed"] = "32-true"
+    accelerator: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda if there")
+    precision: Precision = Field("32-true", description="bf16-mixed needs hardware for it")
 
 
 @dataclass
