@@ -5,7 +5,26 @@ import math
 import pytest
 import torch
 
-from infolm.nn.dropout import drop_connect, embedding_dropout, locked_dropout
+from infolm.nn.dropout import drop_connect, embedding_dropout, locked_dropout, mask
+
+
+@pytest.mark.parametrize("p", [0.001, 0.3, 0.5, 0.9])
+def test_a_mask_is_of_independent_bernoulli_numbers(p):
+    torch.manual_seed(0)
+    n = 400_001  # an odd number: two entries come from one draw
+    kept = mask((n,), p, torch.empty(0)) != 0
+    assert abs(kept.double().mean().item() - (1 - p)) < 4 * math.sqrt(p * (1 - p) / n)
+    # Neighbours, of one draw or of two, are not correlated.
+    x = kept.double() - (1 - p)
+    for lag in (1, 2, 3):
+        correlation = (x[:-lag] * x[lag:]).mean().item() / (p * (1 - p))
+        assert abs(correlation) < 4 / math.sqrt(n)
+
+
+def test_a_mask_of_any_shape_type_and_extreme_rate():
+    assert mask((2, 3, 5), 0.5, torch.empty(0, dtype=torch.double)).dtype == torch.double
+    assert mask((2, 3, 5), 0.5, torch.empty(0)).shape == (2, 3, 5)
+    assert torch.isfinite(mask((9,), 1 - 2**-40, torch.empty(0, dtype=torch.double))).all()
 
 
 def test_locked_mask_is_shared_over_time_and_not_over_examples():
@@ -45,8 +64,7 @@ def test_embedding_dropout_equals_dropping_rows_of_the_matrix():
     torch.manual_seed(3)
     fast = embedding_dropout(weight, tokens, 0.5, training=True)
     torch.manual_seed(3)
-    mask = torch.nn.functional.dropout(torch.ones(11), 0.5)
-    slow = (weight * mask[:, None])[tokens]
+    slow = (weight * mask((11,), 0.5, weight)[:, None])[tokens]
     torch.testing.assert_close(fast, slow)
     cotangent = torch.randn_like(fast)
     torch.testing.assert_close(

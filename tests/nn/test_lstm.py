@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from infolm.nn.cells.lstm import LSTM
+from infolm.nn.dropout import mask
 
 
 def reference(layer: LSTM, weight_hh: torch.Tensor) -> nn.LSTM:
@@ -37,19 +38,19 @@ def test_a_fixed_mask_gives_nn_lstm_with_the_masked_matrix_values_and_gradients(
     torch.manual_seed(42)
     outputs, (h, c) = layer(x, state)
     torch.manual_seed(42)
-    mask = nn.functional.dropout(torch.ones_like(layer.weight_hh), 0.5)
-    assert 0 < (mask == 0).float().mean() < 1
-    twin = reference(layer, layer.weight_hh * mask)
+    dropped = mask(layer.weight_hh.shape, 0.5, layer.weight_hh)
+    assert 0 < (dropped == 0).float().mean() < 1
+    twin = reference(layer, layer.weight_hh * dropped)
     expected, (expected_h, expected_c) = twin(x, state)
     torch.testing.assert_close(outputs, expected)
     torch.testing.assert_close((h, c), (expected_h, expected_c))
-    slow = by_hand(layer, layer.weight_hh * mask, x, state[0][0], state[1][0])
+    slow = by_hand(layer, layer.weight_hh * dropped, x, state[0][0], state[1][0])
     torch.testing.assert_close((outputs, h[0], c[0]), slow)
 
     cotangent = torch.randn_like(outputs)
     ours = torch.autograd.grad(outputs, [layer.weight_hh, layer.weight_ih, x], cotangent)
     theirs = torch.autograd.grad(expected, [twin.weight_hh_l0, twin.weight_ih_l0, x], cotangent)
-    torch.testing.assert_close(ours[0], theirs[0] * mask)  # dropped weights get no gradient
+    torch.testing.assert_close(ours[0], theirs[0] * dropped)  # dropped weights get no gradient
     torch.testing.assert_close(ours[1:], theirs[1:])
 
 
