@@ -36,8 +36,7 @@ class _NegativeLogLikelihood(torch.autograd.Function):
             probabilities = torch.softmax(logits, 1)
             # ln Z from the largest logit: its probability is at least 1/V, so its log is safe,
             # where the target's own probability might have underflowed.
-            largest, where = logits.max(1, keepdim=True)
-            log_z = largest - probabilities.gather(1, where).log()
+            log_z = logits.amax(1, keepdim=True) - probabilities.amax(1, keepdim=True).log()
             total += (log_z - logits.gather(1, target)).sum()
             probabilities.scatter_add_(1, target, probabilities.new_full(target.shape, -1.0))
             torch.mm(probabilities, weight, out=grad_x[start : start + rows])
