@@ -22,7 +22,9 @@ demo: .venv/core
 	$(BIN)/infolm train awd-lstm/demo --out $(DEMO) --resume
 	$(BIN)/infolm evaluate $(DEMO) --split test --cache --baseline
 	$(BIN)/infolm generate $(DEMO) --num 3 --tokens 40 --temperature 0.8 --no-unk
-	$(BIN)/infolm report $(DEMO)
+	@$(BIN)/infolm report $(DEMO) > /dev/null
+	@echo
+	@echo "The run is in $(DEMO), its report in $(DEMO)/report.html."
 
 test: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2
