@@ -277,6 +277,7 @@ class TrainedRun:
                 self.model, self.tokenizer, split, name, chunk, streams, settings, report
             )
             results += measured
+        results.sort(key=lambda result: splits.index(result.split))
         kept = self.folder.measurements
         text = measurement.as_json(measurement.merge(measurement.read(kept), results))
         checkpoint.atomically(kept, lambda path: path.write_text(text))
