@@ -1,6 +1,7 @@
 """The command `infolm`. Every heavy import waits until a command needs it."""
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -75,6 +76,7 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run if it has begun.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Train a model by a recipe; the result is a run's folder."""
     from infolm.config import load_recipe
@@ -95,8 +97,8 @@ def train(
     except Interrupted:
         err.print(f"interrupted; all is saved. Go on with: infolm train {out} --resume")
         sys.exit(130)
-    import math
-
+    if as_json:
+        print(json.dumps({"run": str(out), "nll": best, "unit": "nats per token"}))
     err.print(f"done: best validation perplexity {math.exp(best):.2f}; the run is in {out}")
     err.print(f"next: infolm evaluate {out} --cache")
 
@@ -190,12 +192,13 @@ def generate(
 @app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs' folders.")],
+    as_json: JsonOption = False,
 ) -> None:
     """Write report.html into each run's folder: curves, measurements, samples."""
     from infolm.reports.run import write_report
 
-    for run in runs:
-        print(write_report(run))
+    written = [str(write_report(run)) for run in runs]
+    print(json.dumps(written) if as_json else "\n".join(written))
 
 
 @app.command()

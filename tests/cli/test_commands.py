@@ -16,8 +16,11 @@ MEASUREMENT_KEYS = {
 
 def test_train_makes_a_run_and_says_what_to_do_next(infolm, tmp_path, small_text):
     recipe = tiny_file(tmp_path, small_text, max_steps=6)
-    done = infolm("train", recipe, "--out", tmp_path / "run", "seed=3")
+    done = infolm("train", recipe, "--out", tmp_path / "run", "seed=3", "--json")
     assert done.code == 0
+    result = json.loads(done.out)
+    assert result["run"] == str(tmp_path / "run")
+    assert 0 < result["nll"] < 6
     assert f"infolm evaluate {tmp_path / 'run'}" in done.err
     files = {path.name for path in (tmp_path / "run").iterdir()}
     assert {"recipe.yaml", "tokenizer.json", "model.safetensors", "metrics.jsonl"} <= files
@@ -115,6 +118,12 @@ def test_generate_with_a_cache_writes_other_text(infolm, trained):
     plain, cached = infolm(*options), infolm(*options, "--cache", "20,0.9,1")
     assert cached.code == 0
     assert cached.out != plain.out
+
+
+def test_report_says_where_it_is(infolm, trained):
+    path = str(trained / "report.html")
+    assert infolm("report", trained).out == f"{path}\n"
+    assert json.loads(infolm("report", trained, "--json").out) == [path]
 
 
 def test_recipes_are_listed_and_printed_to_copy(infolm, tmp_path):
