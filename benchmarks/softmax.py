@@ -38,7 +38,15 @@ def step(kind: str, x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> N
         logits = functional.linear(x, weight, head.bias)
         loss = functional.cross_entropy(logits, y, reduction="sum")
     else:
-        loss = functional.linear_cross_entropy(x, weight, y, linear_bias=head.bias, reduction="sum")
+        # Without options it makes all logits at once; with them it works in chunks of its choice.
+        loss = functional.linear_cross_entropy(
+            x,
+            weight,
+            y,
+            linear_bias=head.bias,
+            reduction="sum",
+            options=torch.nn.LinearCrossEntropyOptions(),
+        )
     loss.backward()
 
 

@@ -28,8 +28,7 @@ def write(
     if unknown:
         words = ", ".join(f"'{word}'" for word in unknown[:10])
         raise InfolmError(
-            f"the prompt has {len(unknown)} words or characters that the model's vocabulary "
-            f"lacks ({words}): use others"
+            f"the model's vocabulary lacks parts of the prompt: use others than {words}"
         )
     ids = [tokenizer.eos, *tokenizer.encode(prompt).tolist()]
     device = model.embedding.device
