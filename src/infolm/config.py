@@ -122,7 +122,7 @@ def _apply(tree: dict[str, Any], override: str) -> None:
         new = yaml.safe_load(value)
     except yaml.YAMLError as error:
         raise InfolmError(f"{key}: '{value}' is not valid YAML") from error
-    if last == "kind" and node.get("kind") != new:
+    if last == "kind" and node.get("kind", new) != new:
         node.clear()  # another kind has other keys
     node[last] = new
 

@@ -143,6 +143,7 @@ def _validation(recipe: Recipe, model: RecurrentModel, corpus: Corpus) -> Callab
 
 def _create(out: Path, recipe: Recipe, corpus: Corpus) -> RunFolder:
     """Make the run's folder whole under another name, then rename it into being."""
+    making = None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         making = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
@@ -152,7 +153,8 @@ def _create(out: Path, recipe: Recipe, corpus: Corpus) -> RunFolder:
         RunFolder(making).corpus.write_text(json.dumps(_about(corpus), indent=2) + "\n")
         os.replace(making, out)
     except OSError as error:
-        shutil.rmtree(making, ignore_errors=True)
+        if making is not None:
+            shutil.rmtree(making, ignore_errors=True)
         raise RunError(f"{out} cannot be made ({error}): choose another --out") from error
     return RunFolder(out)
 
@@ -208,6 +210,10 @@ def _start_from(source: Path, model: RecurrentModel, corpus: Corpus) -> None:
     checkpoint.load_weights(run.model, model)
 
 
+def _written(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
 @dataclass(frozen=True)
 class TrainedRun:
     """A run opened for use: its recipe, vocabulary and best weights, in evaluation mode."""
@@ -248,8 +254,9 @@ class TrainedRun:
                 raise InfolmError(
                     f"'{request}' is not WINDOW,LAMBDA,THETA: try 2000,0.1,1"
                 ) from None
-        stored = self.folder.cache
-        if request == "tuned" and stored.exists():
+        stored, model = self.folder.cache, self.folder.model
+        # Settings older than the weights were found for weights that training has since replaced.
+        if request == "tuned" and stored.exists() and _written(stored) >= _written(model):
             return CacheSettings(**json.loads(stored.read_text()))
         settings = tuned_cache(self.model, self.corpus.splits["valid"].tokens, chunk, report)
         checkpoint.atomically(stored, lambda path: path.write_text(json.dumps(asdict(settings))))
@@ -266,6 +273,8 @@ class TrainedRun:
     ) -> tuple[list[Measurement], list[WordChange]]:
         """See `suite`; the measurements are kept in the run's folder too. The changes of words are
         those of the last split."""
+        if cache and streams > 1:
+            raise InfolmError("the cache looks back over one stream: leave out --streams")
         settings = self.cache_settings(cache, chunk, report) if cache else None
         results: list[Measurement] = []
         changes: list[WordChange] = []

@@ -138,6 +138,15 @@ def test_another_kind_has_its_own_keys(small_text):
     assert isinstance(recipe, Recipe)
 
 
+def test_naming_the_kind_a_section_has_anyway_changes_nothing(tmp_path):
+    path = tmp_path / "r.yaml"
+    path.write_text(
+        "data: {corpus: ptb}\nfeed: {batch: 7}\noptimiser: {kind: sgd, learning_rate: 1}"
+    )
+    overrides = ["feed.kind=stream", "optimiser.kind=sgd"]
+    assert load_recipe(str(path), overrides) == load_recipe(str(path))
+
+
 def test_building_a_model_to_count_it_makes_no_weights():
     before = torch.get_rng_state()
     parameters(load_recipe("awd-lstm/ptb"))

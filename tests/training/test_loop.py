@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 
 import numpy as np
 import pytest
@@ -173,6 +174,23 @@ def test_a_folder_that_exists_is_refused_and_untouched(tmp_path, small_text):
     with pytest.raises(InfolmError, match="not a run's folder"):
         run(tiny_recipe(small_text, max_steps=1), out, resume=True)
     assert [p.name for p in out.iterdir()] == ["precious.txt"]
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path, small_text):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(RunError, match="choose another --out"):
+        run(tiny_recipe(small_text, max_steps=1), tmp_path / "file" / "run")
+
+
+def test_a_cache_tuned_before_training_went_on_is_tuned_anew(tmp_path, small_text):
+    recipe = tiny_recipe(small_text, max_steps=5)
+    run(recipe, tmp_path / "run")
+    opened = TrainedRun.open(tmp_path / "run")
+    stored = opened.folder.cache
+    stored.write_text('{"window": 7, "weight": 0.5, "flatness": 0.0}')
+    assert opened.cache_settings("tuned", 50, quiet).window == 7
+    os.utime(stored, ns=(0, 0))
+    assert opened.cache_settings("tuned", 50, quiet).window != 7
 
 
 def test_resuming_with_another_recipe_is_refused_and_the_difference_named(tmp_path, small_text):

@@ -99,11 +99,9 @@ def evaluate(
 ) -> tuple[list[Measurement], list[WordChange]]:
     """Measurements of one split, and what the cache changes for each of its words.
 
-    Static: one carried stream, or `streams` parallel ones. `cache` adds the neural cache, which
-    needs the one stream.
+    Static: one carried stream, or `streams` parallel ones. `cache` adds the neural cache to the
+    one stream, whatever `streams` says.
     """
-    if cache and streams > 1:
-        raise InfolmError("the cache looks back over one stream: leave out --streams")
     if len(split.tokens) < 2:
         raise InfolmError(f"the {name} split has no token to predict: it needs two at least")
 
@@ -111,20 +109,20 @@ def evaluate(
         report(f"reading the {name} split", done, total)
 
     size = text_size(split, tokenizer)
+    if cache:
+        plain, mixed, targets = with_cache(model, split.tokens, cache, chunk, progress)
+        results = [
+            measured
+            for log, method in ((plain, STATIC), (mixed, _describe(cache)))
+            for measured in likelihood_measurements(log.cpu().double().numpy(), name, method, size)
+        ]
+        return results, word_table(plain, mixed, targets)
     if streams > 1:
         log_p = parallel_log_probs(model, split.tokens, streams, WARM_UP, chunk, progress)
         method = f"static, {streams} parallel streams, warm-up of {WARM_UP} tokens"
         return likelihood_measurements(log_p, name, method, size), []
-    if cache is None:
-        log_p = log_probs(model, split.tokens, chunk, progress)
-        return likelihood_measurements(log_p, name, STATIC, size), []
-    plain, mixed, targets = with_cache(model, split.tokens, cache, chunk, progress)
-    results = [
-        measured
-        for log, method in ((plain, STATIC), (mixed, _describe(cache)))
-        for measured in likelihood_measurements(log.cpu().double().numpy(), name, method, size)
-    ]
-    return results, word_table(plain, mixed, targets)
+    log_p = log_probs(model, split.tokens, chunk, progress)
+    return likelihood_measurements(log_p, name, STATIC, size), []
 
 
 def _describe(cache: CacheSettings) -> str:
