@@ -1,0 +1,146 @@
+"""What every estimator of information takes and returns.
+
+An estimator is an object with `estimate(x, y) -> Estimate`; its settings are the arguments of its
+constructor. Samples are rows: (N,) or (N, D), NumPy arrays, torch tensors or lists.
+"""
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from infolm.errors import InfolmError
+
+Array = npt.NDArray[np.float64]
+Unit = Literal["nats", "bits"]
+Side = Literal["lower", "upper"]
+
+CONFIDENCE = 0.95
+"""Of every interval."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Mutual information from samples, and how far to trust it.
+
+    value: the estimate; where `bound` says so, of a bound: the truth is above a lower one.
+    stderr: the standard error of `value` over samples of this size.
+    interval: where the mutual information itself lies, with `CONFIDENCE`, as far as the
+    estimator can tell; it widens by the estimator's own bias where that can be measured.
+    permuted: the same estimator on pairs whose y were shuffled, so that the truth is 0.
+    folds: the value of each fold, where there are folds.
+    warning: why the value should not be taken as it stands; None where nothing is known against it.
+    """
+
+    estimator: str
+    value: float
+    stderr: float
+    interval: tuple[float, float]
+    permuted: float
+    samples: int
+    bound: Side | None = None
+    folds: tuple[float, ...] = ()
+    warning: str | None = None
+    unit: Unit = "nats"
+
+    def to(self, unit: Unit) -> "Estimate":
+        """The same in another unit: 1 nat = 1 / ln 2 bits."""
+        per_nat = {"nats": 1.0, "bits": 1 / math.log(2)}
+        scale = per_nat[unit] / per_nat[self.unit]
+        low, high = self.interval
+        return replace(
+            self,
+            value=scale * self.value,
+            stderr=scale * self.stderr,
+            interval=(scale * low, scale * high),
+            permuted=scale * self.permuted,
+            folds=tuple(scale * fold for fold in self.folds),
+            unit=unit,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Estimator(Protocol):
+    """Estimates I(X; Y) from paired rows."""
+
+    @property
+    def name(self) -> str: ...
+
+    def estimate(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate: ...
+
+
+def rows(data: Any, name: str) -> npt.NDArray[Any]:
+    """The samples as (N, D), checked: numbers, finite, no constant column.
+
+    data: (N,) or (N, D); a torch tensor may lie on any device and carry gradients.
+    """
+    if hasattr(data, "detach"):
+        data = data.detach().cpu().numpy()
+    array = np.asarray(data)
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2 or not array.size:
+        raise InfolmError(
+            f"{name} has the shape {array.shape}: give one row a sample, (N,) or (N, D)"
+        )
+    if array.dtype.kind not in "biuf":
+        raise InfolmError(f"{name} does not hold numbers but {array.dtype}: encode it as numbers")
+    if not np.isfinite(array).all():
+        row, column = np.argwhere(~np.isfinite(array))[0]
+        raise InfolmError(
+            f"{name} is not a finite number in row {row}, column {column}: drop or mend that row"
+        )
+    constant = np.flatnonzero((array == array[0]).all(0))
+    if len(constant):
+        raise InfolmError(
+            f"column {constant[0]} of {name} is constant, so it carries no information: drop it"
+        )
+    return array
+
+
+def pairs(x: Any, y: Any, at_least: int = 2) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Both samples as (N, D), checked, of one length of `at_least` rows."""
+    x, y = rows(x, "x"), rows(y, "y")
+    if len(x) != len(y):
+        raise InfolmError(
+            f"x has {len(x):,} rows and y has {len(y):,}: row i of both must be one pair"
+        )
+    if len(x) < at_least:
+        raise InfolmError(f"{len(x):,} pairs are too few: this estimator needs {at_least:,}")
+    return x, y
+
+
+def shuffled(y: npt.NDArray[Any], seed: int) -> npt.NDArray[Any]:
+    """The rows of y in random order: what has nothing to do with x any more."""
+    return np.random.default_rng(seed).permutation(y)
+
+
+def half_width(stderr: float, degrees: float = math.inf) -> float:
+    """Half the width of the `CONFIDENCE` interval around a mean: Student's t times the error."""
+    from scipy.special import stdtrit  # the quantile of Student's t; of the normal for inf
+
+    return float(stdtrit(degrees, (1 + CONFIDENCE) / 2)) * stderr
+
+
+def ceiling(value: float, samples: int, name: str = "sample") -> str | None:
+    """A warning where a value in nats is within one nat of ln N.
+
+    No distribution-free lower confidence bound on mutual information from N samples can be
+    much larger than ln N (McAllester and Stratos, 2020), and InfoNCE never exceeds the ln of its
+    batch.
+    """
+    if value <= math.log(samples) - 1:
+        return None
+    return (
+        f"near the ceiling ln {samples:,} = {math.log(samples):.2f} nats of the {name}: "
+        "the truth may be far above"
+    )
+
+
+def joined(*warnings: str | None) -> str | None:
+    """Several reasons as one sentence; None where there is none."""
+    return "; ".join(filter(None, warnings)) or None
