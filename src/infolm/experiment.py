@@ -17,7 +17,7 @@ from lightning_fabric import Fabric
 from infolm.averaging.base import Averager
 from infolm.averaging.tail import NoAverage, Tail, TailConfig, Triggered, TriggeredConfig
 from infolm.config import Recipe, load_recipe
-from infolm.data.corpora import Corpus, registry
+from infolm.data.corpora import Corpus, registry, truth
 from infolm.data.corpora import load as load_corpus
 from infolm.data.ingest import Report
 from infolm.data.stream import Stream
@@ -276,16 +276,27 @@ class TrainedRun:
         if cache and streams > 1:
             raise InfolmError("the cache looks back over one stream: leave out --streams")
         settings = self.cache_settings(cache, chunk, report) if cache else None
+        known = truth(self.recipe.data, self.tokenizer)
+        true = suite.true_log_probs(known, self.corpus, splits)
         results: list[Measurement] = []
         changes: list[WordChange] = []
         if baseline:
-            results += suite.baseline(self.corpus, splits, report)
+            results += suite.baseline(self.corpus, splits, true, report)
         for name in splits:
             split = self.corpus.splits[name]
             measured, changes = suite.evaluate(
-                self.model, self.tokenizer, split, name, chunk, streams, settings, report
+                self.model,
+                self.tokenizer,
+                split,
+                name,
+                chunk,
+                streams,
+                settings,
+                true.get(name),
+                report,
             )
             results += measured
+        results += suite.language(known, true)
         results.sort(key=lambda result: splits.index(result.split))
         kept = self.folder.measurements
         text = measurement.as_json(measurement.merge(measurement.read(kept), results))

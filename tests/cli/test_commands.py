@@ -7,7 +7,12 @@ import subprocess
 import sys
 
 import pytest
-from training_tiny import tiny_file
+from training_tiny import Silent, quiet, tiny_file, tiny_tree
+
+from infolm.config import Recipe
+from infolm.data import synthetic
+from infolm.data.synthetic import true_entropy
+from infolm.experiment import train
 
 MEASUREMENT_KEYS = {
     *("metric", "value", "unit", "stderr", "tokens", "split", "method", "convention")
@@ -98,6 +103,41 @@ def test_parallel_streams_say_so(infolm, trained):
     assert "4 parallel streams, warm-up" in results[0]["method"]
 
 
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """A run of a few steps on a text whose language is known."""
+    folder = tmp_path_factory.mktemp("drawn")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INFOLM_CACHE", str(folder / "tokenised"))
+        patch.setattr(synthetic, "SIZES", {"train": 20_000, "valid": 2500, "test": 2500})
+        tree = tiny_tree(folder, max_steps=30, validate_every=10) | {"data": {"corpus": "markov"}}
+        train(Recipe.model_validate(tree), folder / "run", False, Silent(), quiet)
+        yield folder / "run"
+
+
+def test_evaluate_shows_how_far_above_the_true_entropy_a_model_is(infolm, drawn, monkeypatch):
+    monkeypatch.setenv("INFOLM_CACHE", str(drawn.parent / "tokenised"))
+    done = infolm("evaluate", drawn, "--cache", "50,0.1,1", "--baseline", "--json")
+    assert done.code == 0, done.err
+    results = json.loads(done.out)
+    assert all(set(result) == MEASUREMENT_KEYS for result in results)
+    for split in ("valid", "test"):
+        found = {(r["method"], r["metric"]): r for r in results if r["split"] == split}
+        itself = found["the language itself", "nll"]["value"]
+        assert found["the language itself", "true_entropy"]["value"] == true_entropy("markov")
+        methods = {method for method, _ in found} - {"the language itself"}
+        assert len(methods) == 3  # static, with the cache, Kneser-Ney
+        for method in methods:
+            above = found[method, "nll_above_entropy"]
+            assert above["unit"] == "nats per token"
+            assert above["value"] == pytest.approx(found[method, "nll"]["value"] - itself)
+            assert above["value"] > -3 * above["stderr"]
+            assert above["stderr"] < 0.1
+    shown = infolm("evaluate", drawn, "--split", "test", "--streams", "4").out
+    assert "nll_above_entropy" in shown
+    assert "true_entropy" in shown
+
+
 def test_generate_is_reproducible_by_seed(infolm, trained):
     first = infolm("generate", trained, "--tokens", 12, "--num", 2, "--seed", 5)
     again = infolm("generate", trained, "--tokens", 12, "--num", 2, "--seed", 5)
@@ -145,6 +185,7 @@ def test_corpora_are_listed(infolm):
     done = infolm("corpora")
     assert done.code == 0
     names = ["ptb", "ptb-char", "wikitext-2", "wikitext-103", "enwik8", "text8", "python-docs"]
+    names += ["markov", "hmm", "grammar"]
     assert all(re.search(rf"^ *{name} ", done.out, re.MULTILINE) for name in names)
     assert {entry["name"] for entry in json.loads(infolm("corpora", "--json").out)} == set(names)
 

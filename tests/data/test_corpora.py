@@ -226,12 +226,13 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(
 def test_the_registry_is_complete() -> None:
     known = registry()
     assert list(known) == [
-        *("ptb", "ptb-char", "wikitext-2", "wikitext-103", "enwik8", "text8", "python-docs")
+        *("ptb", "ptb-char", "wikitext-2", "wikitext-103", "enwik8", "text8", "python-docs"),
+        *("markov", "hmm", "grammar"),
     ]
     for info in known.values():
         assert info.title
         assert info.licence
-        assert info.source.startswith("http")
+        assert info.source.startswith(("http", "infolm."))
         assert len(info.files) in ({1} if info.sizes else {0, 3})
         for download in info.downloads:
             assert int(download.sha256, 16)

@@ -11,11 +11,14 @@ from infolm.evaluation.measurement import (
     Measurement,
     TextSize,
     as_json,
+    language_measurements,
     likelihood_measurements,
     merge,
     read,
     standard_error,
 )
+from infolm.information.exact import kullback_leibler
+from infolm.information.languages import MarkovChain
 
 
 def by_metric(measurements):
@@ -67,6 +70,40 @@ def test_too_few_tokens_give_no_standard_error():
 
 def test_a_hopeless_model_has_a_finite_perplexity():
     assert math.isfinite(likelihood_measurements(np.full(10, -1e6), "test", "x")[1].value)
+
+
+def test_the_language_itself_is_not_above_its_entropy():
+    true = MarkovChain([[0.9, 0.1], [0.4, 0.6]]).conditional_log_probs(np.tile([0, 0, 1], 2000))
+    above = by_metric(likelihood_measurements(true, "test", "x", true=true))["nll_above_entropy"]
+    assert above.value == 0
+    assert above.stderr == 0
+    itself = by_metric(language_measurements(true, 0.5, "test", "x"))
+    assert itself["nll"].value == -true.mean()
+    assert itself["true_entropy"].value == 0.5
+    assert itself["true_entropy"].stderr == 0
+
+
+def test_another_model_is_above_it_by_the_divergence():
+    """Chain against chain, the rate is sum pi_i KL(true[i] || model[i])."""
+    true = MarkovChain([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]])
+    model = MarkovChain([[0.4, 0.4, 0.2], [0.2, 0.7, 0.1], [0.3, 0.2, 0.5]])
+    rate = sum(
+        weight * kullback_leibler(p, q)
+        for weight, p, q in zip(true.stationary, true.transition, model.transition, strict=True)
+    )
+    tokens = true.sample(50_000, np.random.default_rng(0))
+    results = by_metric(
+        likelihood_measurements(
+            model.conditional_log_probs(tokens),
+            "test",
+            "x",
+            true=true.conditional_log_probs(tokens),
+        )
+    )
+    above = results["nll_above_entropy"]
+    assert above.value == pytest.approx(rate, abs=4 * above.stderr)
+    assert above.value > 4 * above.stderr
+    assert above.stderr < 0.5 * results["nll"].stderr
 
 
 def test_json_has_the_promised_keys_and_can_be_read_back(tmp_path):

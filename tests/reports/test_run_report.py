@@ -5,6 +5,7 @@ import math
 import re
 import shutil
 import sys
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,10 +15,14 @@ from safetensors.torch import load_file
 from training_tiny import Silent, quiet
 
 from infolm.config import Recipe
+from infolm.data import synthetic
 from infolm.data.corpora import load as load_corpus
+from infolm.data.corpora import truth
+from infolm.data.synthetic import true_entropy
 from infolm.errors import InfolmError
 from infolm.evaluation import measurement, suite
 from infolm.evaluation.measurement import Measurement
+from infolm.evaluation.suite import LANGUAGE
 from infolm.experiment import TrainedRun, train
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
@@ -175,7 +180,7 @@ def test_the_baseline_is_there_before_any_measurement(original: Path, page: Page
     assert f"infolm evaluate '{original}' --cache --baseline" in page.text
     assert not (original / "measurements.json").exists()
     opened = TrainedRun.open(original)
-    truth = suite.baseline(opened.corpus, ["valid", "test"])
+    truth = suite.baseline(opened.corpus, ["valid", "test"], {})
     for split, title, expected in (
         ("valid", "Validation split", "12.50"),
         ("test", "Test split", "13.50"),
@@ -243,6 +248,54 @@ def test_the_table_has_errors_bits_and_the_best_in_bold(tmp_path: Path) -> None:
     assert page.row("Test split", "with <cache>") == ["4.06", "", "1.4000", "", "", "", "1,234"]
     assert re.findall(r'class="best"><th scope="row">([^/]*)<', table) == ["with &lt;cache&gt;"]
     assert "Validation" not in table
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A run of six steps on a text whose language is known."""
+    folder = tmp_path_factory.mktemp("drawn")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INFOLM_CACHE", str(folder / "tokenised"))
+        patch.setattr(synthetic, "SIZES", {"train": 20_000, "valid": 2500, "test": 2500})
+        tree = recipe(folder).model_dump() | {"data": {"corpus": "grammar"}}
+        train(Recipe.model_validate(tree), folder / "run", False, Silent(), quiet)
+        yield folder / "run"
+
+
+def test_where_the_language_is_known_the_truth_is_shown(
+    drawn: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFOLM_CACHE", str(drawn.parent / "tokenised"))
+    entropy = true_entropy("grammar")
+    opened = TrainedRun.open(drawn)
+    known = truth(opened.recipe.data, opened.tokenizer)
+    assert known is not None
+    loss = min(
+        r["loss"] for r in read_metrics(drawn / "metrics.jsonl") if r["kind"] == "validation"
+    )
+    above = loss + known.log_probs(opened.corpus.splits["valid"].tokens).mean()
+    for measure in (False, True):  # a report shows it whether or not `evaluate` was asked
+        if measure:
+            opened.evaluate(["valid", "test"], 50, 1, "20,0.1,1", False, quiet)
+        page = Page(write_report(drawn))
+        assert f": {above:.3f} nats per token above the true entropy of {entropy:.3f}." in page.text
+        assert f"a language whose entropy is {entropy:.4f} nats per token" in page.text
+        assert ("not been measured" in page.text) != measure
+        for title in ("Validation split", "Test split"):
+            cells = page.row(title, "true entropy")
+            assert cells[:4] == [f"{math.exp(entropy):.2f}", "", f"{entropy:.4f}", ""]
+            itself = float(page.row(title, LANGUAGE)[2])
+            baseline = page.row(title, BASELINE)
+            assert float(baseline[4]) == pytest.approx(float(baseline[2]) - itself, abs=2e-4)
+            assert page.row(title, LANGUAGE)[4] == ""
+    bold = re.findall(r'class="best"><th scope="row">([^/]*)<', (drawn / "report.html").read_text())
+    assert bold == [BASELINE] * 2  # six steps are few; the language itself is no contestant
+    kept = measurement.read(drawn / "measurements.json")
+    assert sum(m.metric == "nll_above_entropy" for m in kept) == 4
+
+
+def test_real_text_has_no_known_truth(page: Page) -> None:
+    assert "entropy" not in page.text
 
 
 @pytest.mark.parametrize(

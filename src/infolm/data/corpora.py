@@ -21,15 +21,26 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from infolm.data import ingest, sources, store
+from infolm.data import ingest, sources, store, synthetic
 from infolm.data.ingest import Report, Text
 from infolm.data.registry import CorpusInfo, Download, registry
 from infolm.data.store import Split
+from infolm.data.synthetic import Truth
 from infolm.data.tokens import Kind, Tokenizer
 from infolm.errors import InfolmError, RunError
 from infolm.section import Section
 
-__all__ = ["Corpus", "CorpusInfo", "DataConfig", "Download", "Split", "load", "registry"]
+__all__ = [
+    "Corpus",
+    "CorpusInfo",
+    "DataConfig",
+    "Download",
+    "Split",
+    "Truth",
+    "load",
+    "registry",
+    "truth",
+]
 
 
 class DataConfig(Section):
@@ -107,6 +118,14 @@ def load(
             print(f"{damage}: tokenising the text again.", file=sys.stderr)
         _tokenise(config, pretokenised, texts, tokenizer, folder, workers, report)
         return _open(name, folder, source, fingerprint)
+
+
+def truth(config: DataConfig, tokenizer: Tokenizer) -> Truth | None:
+    """The language that the text was drawn from, where one is known and its symbols are the tokens.
+
+    None for all real text.
+    """
+    return None if config.path is not None else synthetic.truth(config.corpus, tokenizer)
 
 
 def _find(config: DataConfig, report: Report) -> tuple[str, dict[str, Text], bool]:

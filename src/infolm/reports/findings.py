@@ -7,12 +7,12 @@ from pathlib import Path
 import torch
 
 from infolm.config import Recipe, load_recipe
-from infolm.data.corpora import Corpus
+from infolm.data.corpora import Corpus, truth
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation import measurement, suite
 from infolm.evaluation.measurement import Measurement
-from infolm.evaluation.suite import BASELINE
+from infolm.evaluation.suite import BASELINE, TrueLogProbs
 from infolm.experiment import TrainedRun, corpus_of
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
@@ -32,7 +32,8 @@ class Findings:
 
     plot: an SVG, empty where nothing is recorded yet. step: steps taken, those after the last
     record too. corpus: None where it cannot be loaded, for the reason `missing`. samples: none
-    before the first validation.
+    before the first validation. entropy: of the language that the corpus was drawn from, where it
+    is known; reachable: that language's own loss on the validation split.
     """
 
     folder: RunFolder
@@ -46,6 +47,8 @@ class Findings:
     missing: str
     measurements: list[Measurement]
     samples: list[str]
+    entropy: float | None
+    reachable: float | None
 
     @classmethod
     def of(cls, run: Path) -> "Findings":
@@ -59,8 +62,12 @@ class Findings:
         except InfolmError as error:
             corpus, missing = None, str(error).rstrip(".")
         measurements = measurement.read(folder.measurements)
+        known = truth(recipe.data, tokenizer) if corpus else None
+        true: TrueLogProbs = {}
         if corpus:
-            measurements += baseline(corpus, measurements)
+            true = suite.true_log_probs(known, corpus, ["valid", "test"])
+            measurements += baseline(corpus, measurements, true)
+            measurements = measurement.merge(measurements, suite.language(known, true))
         return cls(
             folder,
             recipe,
@@ -73,6 +80,8 @@ class Findings:
             missing,
             measurements,
             samples(folder),
+            known.entropy if known else None,
+            -float(true["valid"].mean()) if true else None,
         )
 
     @property
@@ -116,7 +125,7 @@ def is_locked(folder: RunFolder) -> bool:
         return False
 
 
-def baseline(corpus: Corpus, known: Sequence[Measurement]) -> list[Measurement]:
+def baseline(corpus: Corpus, known: Sequence[Measurement], true: TrueLogProbs) -> list[Measurement]:
     """The Kneser-Ney model of the training split, on the splits where `known` lacks it."""
     measured = {m.split for m in known if m.method == BASELINE}
     missing = [
@@ -126,7 +135,7 @@ def baseline(corpus: Corpus, known: Sequence[Measurement]) -> list[Measurement]:
     ]
     if not missing or len(corpus.splits["train"].tokens) > BASELINE_TOKENS:
         return []
-    return suite.baseline(corpus, missing)
+    return suite.baseline(corpus, missing, true)
 
 
 def samples(folder: RunFolder) -> list[str]:

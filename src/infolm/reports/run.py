@@ -14,7 +14,7 @@ import torch
 
 from infolm.config import Expected
 from infolm.evaluation.measurement import BLOCKS, Measurement
-from infolm.evaluation.suite import BASELINE
+from infolm.evaluation.suite import BASELINE, LANGUAGE
 from infolm.reports.findings import SAMPLE_SEED, SAMPLE_TOKENS, SAMPLES, Findings
 from infolm.reports.page import code, commands, folded, page, paragraph, section, strong
 from infolm.training import checkpoint
@@ -25,6 +25,7 @@ COLUMNS = {  # metric: heading, decimals
     "nll": ("nats per token", 4),
     "bits_per_character": ("bits per character", 4),
     "bits_per_byte": ("bits per byte", 4),
+    "nll_above_entropy": ("above the entropy", 4),
 }
 TOKENS = {"word": "words", "char": "characters", "byte": "bytes", "bpe": "byte pairs"}
 EVENTS = {
@@ -75,7 +76,7 @@ def summary(found: Findings) -> str:
         step, loss = history.best
         best = (
             f"the best validation perplexity is {strong(number(perplexity(loss), 2))}, "
-            f"reached at step {step:,}"
+            f"reached at step {step:,}{above_entropy(found, loss)}"
         )
     else:
         best = "there has been no validation yet"
@@ -87,6 +88,14 @@ def summary(found: Findings) -> str:
         f"({tokens}a vocabulary of {len(found.tokenizer):,}; tokens are {TOKENS[data.tokens]}). "
         f"After {strong(f'{found.step:,}')} {steps} {best}. {status(found)}"
     )
+
+
+def above_entropy(found: Findings, loss: float) -> str:
+    """How far a validation loss is above that of the language itself, where that is known."""
+    if found.entropy is None or found.reachable is None:
+        return ""
+    above = strong(number(loss - found.reachable, 3))
+    return f": {above} nats per token above the true entropy of {number(found.entropy, 3)}"
 
 
 def status(found: Findings) -> str:
@@ -104,8 +113,9 @@ def measured(found: Findings) -> list[str]:
     """The table, what its numbers mean, and what is missing from it."""
     path = _typed(found.folder.path)
     methods = {m.method for m in found.measurements}
+    contest = len(methods - {LANGUAGE}) > 1
     parts = []
-    if methods <= {BASELINE}:
+    if methods <= {BASELINE, LANGUAGE}:
         when = "" if found.samples else ", once training has come to its first validation,"
         parts.append(
             paragraph(
@@ -120,10 +130,20 @@ def measured(found: Findings) -> list[str]:
             paragraph(
                 f"Counted: {escape('; '.join(conventions))}. Perplexity is e to the power of the "
                 f"nats per token. ± is one standard error, from the spread of {BLOCKS} stretches "
-                f"of the split.{' The best of each split is bold.' if len(methods) > 1 else ''}",
+                f"of the split.{' The best of each split is bold.' if contest else ''}",
                 "note",
             ),
         ]
+        if found.entropy is not None:
+            parts.append(
+                paragraph(
+                    f"The text was drawn from a language whose entropy is {found.entropy:.4f} nats "
+                    "per token: in the long run no model can have less. Above the entropy is the "
+                    "mean, over the same tokens, of how much less probable the model finds each "
+                    "one than the language does, in nats: the divergence between the two.",
+                    "note",
+                )
+            )
     elif found.recipe.expected:
         expected = found.recipe.expected
         parts.append(
@@ -143,7 +163,8 @@ def measured(found: Findings) -> list[str]:
 
 
 def measurement_table(measurements: Sequence[Measurement], expected: Expected | None) -> str:
-    """A group of rows for each split: the methods, the baseline, what the recipe expects.
+    """A group of rows for each split: the methods, the baseline, the language that the text was
+    drawn from if it is known, what the recipe expects.
 
     Each metric has two columns, the value and its standard error, so that digits stand below
     each other.
@@ -158,15 +179,19 @@ def measurement_table(measurements: Sequence[Measurement], expected: Expected | 
         if not here:
             continue
         rows = [f'<tr><th scope="rowgroup" colspan="{width}">{title}</th></tr>']
-        best = min((m.value, m.method) for m in here if m.metric == "nll")[1]
+        models = {m.method: m.value for m in here if m.metric == "nll" and m.method != LANGUAGE}
+        best = min(models, key=models.__getitem__, default="")
         methods = dict.fromkeys(m.method for m in here)
-        for method in sorted(methods, key=lambda method: method == BASELINE):
+        for method in sorted(methods, key=lambda method: (method == LANGUAGE, method == BASELINE)):
             values = {m.metric: m for m in here if m.method == method}
             cells = "".join(_cells(values.get(name)) for name in metrics)
             tokens = next(iter(values.values())).tokens
-            kind = ' class="best"' if method == best and len(methods) > 1 else ""
+            kind = ' class="best"' if method == best and len(models) > 1 else ""
+            kind = ' class="expected"' if method == LANGUAGE else kind
             name = f'<th scope="row">{escape(method)}</th>'
             rows.append(f"<tr{kind}>{name}{cells}<td>{tokens:,}</td></tr>")
+            if "true_entropy" in values:
+                rows.append(_entropy_row(values["true_entropy"].value, metrics))
         if expected:
             name = f'<th scope="row">expected: {escape(expected.source)}</th>'
             value = number(getattr(expected, split), 2)
@@ -176,6 +201,16 @@ def measurement_table(measurements: Sequence[Measurement], expected: Expected | 
         groups.append("<tbody>" + "\n".join(rows) + "</tbody>")
     body = "\n".join(groups)
     return f'<div class="wide"><table><thead>{header}</thead>\n{body}</table></div>'
+
+
+def _entropy_row(entropy: float, metrics: Sequence[str]) -> str:
+    """What the language's own loss tends to on an endless text: it has no error and no tokens."""
+    limits = {"nll": entropy, "perplexity": perplexity(entropy)}
+    cells = "".join(
+        f"<td>{number(limits[name], COLUMNS[name][1]) if name in limits else ''}</td><td></td>"
+        for name in metrics
+    )
+    return f'<tr class="expected"><th scope="row">true entropy</th>{cells}<td></td></tr>'
 
 
 def _cells(found: Measurement | None) -> str:
