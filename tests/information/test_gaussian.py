@@ -214,3 +214,9 @@ WITH_NAN = np.where(np.arange(60).reshape(30, 2) == 7, np.nan, GOOD)
 def test_bad_input_is_told_in_a_sentence(copula, x, y, words):
     with pytest.raises(InfolmError, match=words):
         Gaussian(copula).estimate(x, y)
+
+
+def test_single_precision_is_enough_of_an_input():
+    x, y = (side.astype(np.float32) for side in gaussians(100, 2, 2, 1.0, seed=0))
+    expected = gaussian_information(x.astype(float), y.astype(float))
+    assert gaussian_information(x, y) == pytest.approx(expected, abs=1e-12)

@@ -13,9 +13,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-HIDDEN = 256
+HIDDEN = 128
 PAIR_HIDDEN = 128
+EMBEDDING = 64
 BMI_HIDDEN = 500
+FLOOR = -30.0  # nats
 
 
 def perceptron(sizes: Sequence[int]) -> nn.Sequential:
@@ -48,7 +50,7 @@ class Separable(Critic):
     The biases of the last layers add functions of x and of y alone.
     """
 
-    group = 512
+    group = 256
 
     def __init__(self, x_size: int, y_size: int, rank: int = 32) -> None:
         super().__init__()
@@ -62,7 +64,7 @@ class Separable(Critic):
 class Bilinear(Critic):
     """T(x, y) = x' W y, with x' = (x, 1): log-bilinear, as in van den Oord et al. (2018)."""
 
-    group = 512
+    group = 256
 
     def __init__(self, x_size: int, y_size: int) -> None:
         super().__init__()
@@ -111,3 +113,101 @@ class FiveWay(Critic):
         a, b = x.unsqueeze(-2), y.unsqueeze(-3)
         both = self.of_both(torch.cat([(a - b).abs(), a * b], -1))
         return self.rest(self.of_x(a) + self.of_y(b) + both).squeeze(-1)
+
+
+class GaussianRatio(Critic):
+    """ln p(x, y) / p(x) p(y) of a Gaussian in canonical coordinates, plus a correction.
+
+    T = sum_i [rho_i x_i y_i - rho_i^2 (x_i^2 + y_i^2) / 2] / (1 - rho_i^2) - 1/2 ln(1 - rho_i^2)
+        + C(x, y)
+
+    Never below `FLOOR`: whatever is less likely by that much does not matter, and exponentials of
+    thousands below zero are slow denormal numbers.
+    """
+
+    def __init__(self, rho: Tensor, correction: Critic) -> None:
+        super().__init__()
+        self.group = correction.group
+        self.correction = correction
+        self.rho: Tensor
+        self.register_buffer("rho", rho)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        size, rest = len(self.rho), 1 - self.rho.square()
+        u, v = x[..., :size], y[..., :size]
+        odds = self.rho.square() / rest
+        alone_x, alone_y = (-0.5 * (z.square() * odds).sum(-1) for z in (u, v))
+        together = (u * self.rho / rest) @ v.transpose(-1, -2) - 0.5 * rest.log().sum()
+        ratio = alone_x.unsqueeze(-1) + alone_y.unsqueeze(-2) + together
+        return (ratio + self.correction(x, y)).clamp(min=FLOOR)
+
+
+class ConditionalGaussian(Critic):
+    """T(x, y) = ln q(y|x), independent normals whose means and deviations are functions of x.
+
+    CLUB's critic. In canonical coordinates it starts from means rho_i x_i, variances 1 - rho_i^2.
+    """
+
+    group = 256
+
+    def __init__(self, rho: Tensor, x_size: int, y_size: int) -> None:
+        super().__init__()
+        self.network = silent(perceptron([x_size, HIDDEN, HIDDEN, 2 * y_size]))
+        self.slope: Tensor
+        self.log_deviation: Tensor
+        slope = torch.zeros(x_size, y_size)
+        slope[range(len(rho)), range(len(rho))] = rho
+        self.register_buffer("slope", slope)
+        self.register_buffer("log_deviation", 0.5 * torch.log1p(-slope.square().sum(0)))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        shift, scale = self.network(x).chunk(2, -1)
+        mean, log_deviation = x @ self.slope + shift, self.log_deviation + scale
+        precision = (-2 * log_deviation).exp()
+        # sum_d (y_d - mean_d)^2 precision_d for all pairs, as three products.
+        squares = (
+            precision @ y.square().transpose(-1, -2)
+            - 2 * (precision * mean) @ y.transpose(-1, -2)
+            + (precision * mean.square()).sum(-1, keepdim=True)
+        )
+        return -0.5 * squares - log_deviation.sum(-1, keepdim=True)
+
+
+class SegmentEncoder(nn.Module):
+    """Token segments (..., N, L) to vectors (..., N, HEADS x size): weighted bags of embeddings.
+
+    Each head is a weighted sum of the embeddings of the L tokens; the weights are learnt for every
+    position. They start as the mean of all, and as geometric means that look 1, 2, 4, 8 tokens deep
+    from the end that is near the other segment, so that both what a passage is about and its very
+    last words are at hand.
+    """
+
+    HEADS = 5
+
+    def __init__(self, embedding: nn.Embedding, length: int, near_end: bool) -> None:
+        super().__init__()
+        self.embedding = embedding
+        distance = torch.arange(length).flip(0) if near_end else torch.arange(length)
+        decays = [1.0] + [1 - 2.0**-k for k in range(self.HEADS - 1)]
+        weights = torch.stack([torch.tensor(decay) ** distance for decay in decays])
+        self.weights = nn.Parameter(weights / weights.norm(dim=1, keepdim=True))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return (self.weights @ self.embedding(tokens)).flatten(-2)
+
+
+class SegmentCritic(Critic):
+    """A critic of the encodings of two segments, which share their embeddings."""
+
+    def __init__(self, types: int, x_length: int, y_length: int, critic: type[Critic]) -> None:
+        super().__init__()
+        embedding = nn.Embedding(types, EMBEDDING)
+        nn.init.normal_(embedding.weight, std=EMBEDDING**-0.5)
+        size = SegmentEncoder.HEADS * EMBEDDING
+        self.x = SegmentEncoder(embedding, x_length, near_end=True)
+        self.y = SegmentEncoder(embedding, y_length, near_end=False)
+        self.critic = critic(size, size)
+        self.group = self.critic.group
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.critic(self.x(x), self.y(y))

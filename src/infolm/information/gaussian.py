@@ -79,7 +79,7 @@ def _extended(x: Array, knots: Array, scores: Array) -> Array:
 
 def _independent(x: Rows, name: str) -> Array:
     """An orthonormal basis Q (N, D) of the centred columns; refuses collinear ones."""
-    centred = x - x.mean(0)
+    centred = x - x.mean(0, dtype=np.float64)
     q, r, order = qr(centred / centred.std(0), mode="economic", pivoting=True)
     size = np.abs(np.diag(r))
     rank = int((size > 1e-9 * size[0]).sum())

@@ -1,0 +1,496 @@
+"""Neural estimators: a critic learns to tell pairs from shuffled pairs, and a bound reads it.
+
+The rows are cut into folds. For each fold a critic is trained on the others, kept as it was where
+its bound on a validation part of them was best, and read on the fold, which it has never seen. So
+every row is tested once, and a lower bound stays one. The value is the mean over the folds.
+
+Three things make this steady on a few thousand rows. None can break a bound, since any function of
+a pair is a critic:
+
+- The critic of arrays starts from the log density ratio of a Gaussian, after normal scores of
+  each column and in canonical coordinates, and learns what that misses. On Gaussian data it begins
+  at the truth, up to the error of the correlations.
+- What is validated and read are exponential moving averages of the critic's weights.
+- Scores are cut off at a height chosen on the validation part, since a few negatives that score too
+  high can ruin a mean of e^T.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from infolm.errors import InfolmError
+from infolm.information import bounds
+from infolm.information.critics import (
+    Bilinear,
+    Concatenated,
+    ConditionalGaussian,
+    Critic,
+    FiveWay,
+    GaussianRatio,
+    Separable,
+)
+from infolm.information.estimate import (
+    Array,
+    Estimate,
+    Side,
+    ceiling,
+    half_width,
+    joined,
+    pairs,
+    shuffled,
+)
+from infolm.information.gaussian import NormalScores
+
+BATCH = 256
+RATE = 2e-3
+STEPS = 2000
+EVERY = 50  # steps between validations
+PATIENCE = 8  # validations without a better one
+MEMORY = 0.99  # of the moving average of the weights
+VALIDATION = 0.1  # of the rows that are not tested
+GROUPS = 10  # of the jackknife
+BLOCK = 256  # rows scored at a time
+CUTS = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 1.0)  # of the pairs' scores lie below the cut
+SHRINKAGE = (0.0, 0.5, 1.0, 2.0, 4.0)  # times (Dx + Dy) / N, off the squared correlations
+CLIP = 5.0  # of SMILE, as its authors recommend
+ALPHA = 0.5  # of the interpolated bound
+TOLERANCE = 0.002  # nats that do not matter
+GAP = 0.1  # nats between training and test that are worth a warning
+
+Kind = Literal["mine", "nwj", "js", "js-dv", "infonce", "interpolated", "smile", "club"]
+CriticKind = Literal["separable", "bilinear", "concatenated", "five-way"]
+Rows = npt.NDArray[Any]
+Read = Callable[[Tensor, Tensor], Tensor]
+
+
+class Mine:
+    """`bounds.mine` with its moving average kept from one batch to the next."""
+
+    def __init__(self) -> None:
+        self.log_average: Tensor | None = None
+
+    def __call__(self, positive: Tensor, negative: Tensor) -> Tensor:
+        objective, self.log_average = bounds.mine(positive, negative, self.log_average)
+        return objective
+
+
+class Bound(NamedTuple):
+    """How a critic of ln r is trained, chosen on the validation part, and read.
+
+    cut: whether its scores are cut off at a height; only where that leaves a bound a bound.
+    """
+
+    side: Side | None
+    trained: Callable[[], Read]  # made anew for each training
+    chosen: Read
+    read: Read
+    cut: bool
+
+
+def _lower(trained: Callable[[], Read], read: Read) -> Bound:
+    return Bound("lower", trained, chosen=read, read=read, cut=True)
+
+
+def _interpolated(positive: Tensor, negative: Tensor) -> Tensor:
+    return bounds.interpolated(positive, negative, 0.0, ALPHA)
+
+
+def _smile(positive: Tensor, negative: Tensor) -> Tensor:
+    return bounds.smile(positive, negative, CLIP)
+
+
+def _likelihood(positive: Tensor, negative: Tensor) -> Tensor:
+    return positive.mean(-1)
+
+
+_JS, _JS_INFORMATION = bounds.jensen_shannon, bounds.jensen_shannon_information
+
+BOUNDS: dict[Kind, Bound] = {
+    "mine": _lower(Mine, bounds.donsker_varadhan),
+    "nwj": _lower(lambda: _JS_INFORMATION, _JS_INFORMATION),
+    "js": _lower(lambda: _JS, _JS_INFORMATION),
+    "js-dv": _lower(lambda: _JS, bounds.donsker_varadhan),
+    "infonce": _lower(lambda: bounds.info_nce, bounds.info_nce),
+    "interpolated": _lower(lambda: _interpolated, _interpolated),
+    "smile": Bound(None, lambda: _JS, _JS, _smile, cut=False),
+    "club": Bound("upper", lambda: _likelihood, _likelihood, bounds.club, cut=False),
+}
+CRITICS: dict[CriticKind, type[Critic]] = {
+    "separable": Separable,
+    "bilinear": Bilinear,
+    "concatenated": Concatenated,
+    "five-way": FiveWay,
+}
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """Rows as canonical coordinates: normal scores of each column, whitened, then rotated.
+
+    Fitted on training rows; there column i of u and of v correlate by rho_i, descending, and
+    all other pairs of columns not at all. Collinear columns are merged.
+    """
+
+    of_x: NormalScores
+    of_y: NormalScores
+    x_mean: Array
+    y_mean: Array
+    x_axes: Array  # (Dx, Rx)
+    y_axes: Array  # (Dy, Ry)
+    rho: Array  # (min(Rx, Ry),)
+
+    @classmethod
+    def fit(cls, x: Rows, y: Rows) -> "Canonical":
+        of_x, of_y = NormalScores.fit(x), NormalScores.fit(y)
+        a, b = of_x(x), of_y(y)
+        wx, wy = _whitening(a), _whitening(b)
+        u, v = (a - a.mean(0)) @ wx, (b - b.mean(0)) @ wy
+        left, rho, right = np.linalg.svd(u.T @ v / len(x))
+        return cls(of_x, of_y, a.mean(0), b.mean(0), wx @ left, wy @ right.T, rho)
+
+    def __call__(self, x: Rows, y: Rows) -> tuple[Tensor, Tensor]:
+        u = (self.of_x(x) - self.x_mean) @ self.x_axes
+        v = (self.of_y(y) - self.y_mean) @ self.y_axes
+        return torch.from_numpy(u).float(), torch.from_numpy(v).float()
+
+    def shrunk(self, share: float) -> Array:
+        """The correlations with `share` of what independence would leave taken off the squares."""
+        chance = min(share, 0.99)
+        return np.sqrt(np.clip((np.square(self.rho) - chance) / (1 - chance), 0, 1 - 1e-6))
+
+
+def _whitening(x: Array) -> Array:
+    """W (D, R) that makes the rows of x - mean uncorrelated with variance 1."""
+    _, size, axes = np.linalg.svd(x - x.mean(0), full_matrices=False)
+    keep = size > 1e-6 * size[0]
+    return axes[keep].T / size[keep] * math.sqrt(len(x))
+
+
+class Prepared(NamedTuple):
+    """For one fold: how its rows become tensors, and the untrained critics to choose from."""
+
+    encode: Callable[[Rows, Rows], tuple[Tensor, Tensor]]
+    candidates: list[Critic]
+
+
+Prepare = Callable[[Rows, Rows], Prepared]
+
+
+class Parts(NamedTuple):
+    """Indices of the rows a fold trains on, validates on and is read on."""
+
+    train: npt.NDArray[np.intp]
+    valid: npt.NDArray[np.intp]
+    test: npt.NDArray[np.intp]
+
+
+class Reading(NamedTuple):
+    """A fold's bound on rows never seen, on its training rows, and how its training ended."""
+
+    value: float
+    stderr: float
+    in_sample: float
+    exhausted: bool
+
+
+def parts(samples: int, folds: int, margin: int | None, seed: int) -> Iterator[Parts]:
+    """The folds of independent rows, drawn at random; or, with a margin, of a sequence.
+
+    A sequence is cut into stretches, the validation part following the test part in a circle, and
+    `margin` rows on either side of a cut are left out of training and validation.
+    """
+    if margin is None:
+        order = np.random.default_rng(seed).permutation(samples)
+        margin = 0
+    else:
+        order = np.arange(samples)
+    for test in np.array_split(np.arange(samples), folds):
+        rest = (test[-1] + 1 + np.arange(samples - len(test))) % samples
+        rest = rest[margin : len(rest) - margin]
+        valid = round(VALIDATION * len(rest))
+        yield Parts(order[rest[valid + margin :]], order[rest[:valid]], order[test])
+
+
+@torch.no_grad()
+def all_scores(critic: Critic, x: Tensor, y: Tensor) -> Tensor:
+    """T(x_i, y_j) of all pairs, (N, N), some rows at a time."""
+    return torch.cat([critic(some, y) for some in x.split(BLOCK)])
+
+
+def best_cut(scores: Tensor, bound: Bound) -> tuple[float, float]:
+    """What the bound is chosen by, best over the heights to cut scores off at; and the height.
+
+    The heights are quantiles of the scores of true pairs, so that none counts that is higher than
+    all of theirs. The lowest within `TOLERANCE` of the best is taken.
+    """
+    positive, negative = bounds.contrast(scores)
+    heights = positive.quantile(torch.tensor(CUTS)).tolist() if bound.cut else [math.inf]
+    values = [bound.chosen(positive.clamp(max=h), negative.clamp(max=h)).item() for h in heights]
+    at = next(i for i, value in enumerate(values) if value >= max(values) - TOLERANCE)
+    return values[at], heights[at]
+
+
+class Fitted(NamedTuple):
+    critic: Critic
+    cut: float
+    exhausted: bool  # steps ran out while the critic was still getting better
+
+
+def fit(
+    prepared: Prepared,
+    bound: Bound,
+    train: tuple[Tensor, Tensor],
+    valid: tuple[Tensor, Tensor],
+    steps: int,
+    seed: int,
+) -> Fitted:
+    """Train the candidate that validates best; keep its moving average where that is best."""
+    trials = [best_cut(all_scores(critic, *valid), bound) for critic in prepared.candidates]
+    at = int(np.argmax([value for value, _ in trials]))
+    (best, cut), critic = trials[at], prepared.candidates[at]
+    mean, kept = copy.deepcopy(critic), copy.deepcopy(critic)
+    averages: list[Tensor] = list(mean.parameters())
+    weights: list[Tensor] = list(critic.parameters())
+    optimiser = torch.optim.Adam(weights, lr=RATE, fused=True)
+    objective, waited = bound.trained(), 0
+    for step, (x, y) in enumerate(_batches(*train, critic.group, steps, seed), 1):
+        positive, negative = bounds.contrast(critic(x, y))
+        optimiser.zero_grad()
+        (-objective(positive.flatten(), negative.flatten(0, -2))).backward()
+        nn.utils.clip_grad_norm_(weights, 1.0)
+        optimiser.step()
+        with torch.no_grad():
+            torch._foreach_lerp_(averages, weights, max(1 - MEMORY, 1 / (step + 1)))
+        if step % EVERY == 0:
+            value, height = best_cut(all_scores(mean, *valid), bound)
+            waited += 1
+            if value > best + TOLERANCE:
+                best, cut, waited = value, height, 0
+                kept.load_state_dict(mean.state_dict())
+            if waited == PATIENCE:
+                break
+    return Fitted(kept, cut, exhausted=waited == 0)
+
+
+def _batches(
+    x: Tensor, y: Tensor, group: int, steps: int, seed: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """`steps` batches (G, group, ...) of rows in an order drawn anew for each pass."""
+    generator = torch.Generator().manual_seed(seed)
+    group = min(group, len(x))
+    size = min(BATCH, len(x)) // group * group
+    per_pass = len(x) // size
+    for step in range(steps):
+        at = step % per_pass
+        if at == 0:
+            order = torch.randperm(len(x), generator=generator)
+        some = order[at * size : (at + 1) * size].view(-1, group)
+        yield x[some], y[some]
+
+
+def jackknife(scores: Tensor, read: Read) -> float:
+    """The standard error of a bound read on all pairs of N rows, (N, N).
+
+    Each of `GROUPS` stretches of rows is left out in turn, with all pairs that a row of it is part
+    of: v = (G - 1) / G sum_g (b_g - mean b)^2. So it knows that pairs share rows, and that
+    neighbouring rows may depend on each other.
+    """
+    rows = torch.arange(len(scores))
+    values = []
+    for left_out in rows.tensor_split(GROUPS):
+        kept = torch.cat([rows[: left_out[0]], rows[left_out[-1] + 1 :]])
+        values.append(read(*bounds.contrast(scores[kept][:, kept])).item())
+    return math.sqrt((GROUPS - 1) * np.var(values))
+
+
+def read_fold(
+    fold: Parts, x: Rows, y: Rows, prepared: Prepared, bound: Bound, steps: int, seed: int
+) -> Reading:
+    """Train on the fold's training rows and read on its test rows."""
+    train, valid, test = (prepared.encode(x[part], y[part]) for part in fold)
+    critic, cut, exhausted = fit(prepared, bound, train, valid, steps, seed)
+
+    def scores(rows: tuple[Tensor, Tensor]) -> Tensor:
+        return all_scores(critic, *rows).clamp(max=cut)
+
+    tested = scores(test)
+    # The training rows are read in parts of the test's size: some bounds depend on it.
+    count = max(1, len(fold.train) // len(fold.test))
+    seen = zip(*(side.tensor_split(count) for side in train), strict=True)
+    in_sample = [bound.read(*bounds.contrast(scores(part))).item() for part in seen]
+    return Reading(
+        bound.read(*bounds.contrast(tested)).item(),
+        jackknife(tested, bound.read),
+        float(np.mean(in_sample)),
+        exhausted,
+    )
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[ThreadPoolExecutor]:
+    """As many workers as torch has threads, of one thread each: best for small networks."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            yield pool
+    finally:
+        torch.set_num_threads(threads)
+
+
+class Progress(Protocol):
+    def __call__(self, done: int, total: int) -> None: ...
+
+
+def cross_fitted(
+    name: str,
+    x: Rows,
+    y: Rows,
+    prepare: Prepare,
+    kind: Kind,
+    folds: int,
+    margin: int | None,
+    steps: int,
+    seed: int,
+    progress: Progress | None,
+) -> Estimate:
+    """An estimate from every fold's reading, and one of shuffled pairs.
+
+    margin: None for independent rows; else as in `parts`.
+    """
+    samples, bound = len(x), BOUNDS[kind]
+    with torch.random.fork_rng(devices=[]):  # what draws a network's first weights
+        torch.manual_seed(seed)
+        cut = list(parts(samples, folds, margin, seed))
+        # Shuffled pairs are a control, for which one fold is enough.
+        work = [(y, fold) for fold in cut] + [(shuffled(y, seed), cut[0])]
+        prepared = [prepare(x[fold.train], other[fold.train]) for other, fold in work]
+
+    def read(at: int) -> Reading:
+        other, fold = work[at]
+        return read_fold(fold, x, other, prepared[at], bound, steps, seed)
+
+    readings: list[Reading] = []
+    with _one_thread_each() as pool:
+        for reading in pool.map(read, range(len(work))):
+            readings.append(reading)
+            if progress:
+                progress(len(readings), len(work))
+    *readings, permuted = readings
+    value, in_sample = _mean(readings, "value"), _mean(readings, "in_sample")
+    stderr = math.hypot(*(reading.stderr for reading in readings)) / folds
+    width = half_width(stderr, folds * (GROUPS - 1))
+    low = 0.0 if bound.side == "upper" else value - width
+    high = value if bound.side == "upper" else max(value, in_sample)
+    return Estimate(
+        name,
+        value,
+        stderr,
+        interval=(max(low, 0.0), max(high + width, 0.0)),
+        permuted=permuted.value,
+        samples=samples,
+        bound=bound.side,
+        folds=tuple(reading.value for reading in readings),
+        warning=joined(
+            ceiling(value, samples // folds, "pairs a fold is read on"),
+            _gap(in_sample - value, bound),
+            _exhausted(readings, steps),
+            _control(permuted),
+        ),
+    )
+
+
+def _mean(readings: list[Reading], field: Literal["value", "in_sample"]) -> float:
+    return float(np.mean([getattr(reading, field) for reading in readings]))
+
+
+def _gap(gap: float, bound: Bound) -> str | None:
+    if bound.side == "upper" or gap <= GAP:
+        return None
+    return (
+        f"the critics read {gap:.2f} nats more on the rows they were trained on than on new "
+        "ones: the truth may lie between, and more rows would tell"
+    )
+
+
+def _exhausted(readings: list[Reading], steps: int) -> str | None:
+    count = sum(reading.exhausted for reading in readings)
+    if count <= len(readings) // 2:
+        return None
+    return f"{count} of {len(readings)} critics were still improving after {steps:,} steps"
+
+
+def _control(permuted: Reading) -> str | None:
+    if permuted.value <= 3 * permuted.stderr + TOLERANCE:
+        return None
+    return f"shuffled pairs, which share nothing, give {permuted.value:.2f} nats"
+
+
+def fewest_rows(folds: int) -> int:
+    """The fewest rows that so many folds need."""
+    if folds < 2:
+        raise InfolmError(f"{folds} folds are too few: 2 at least, one to train on, one to test")
+    return 4 * GROUPS * folds
+
+
+@dataclass(frozen=True)
+class Neural:
+    """I(X; Y) of rows of numbers by a bound and a critic; see the module's docstring.
+
+    bound: how the critic is trained and read. `mine`, the one to choose: the Donsker-Varadhan bound
+    with MINE's gradient; `nwj`; `js`: trained by the Jensen-Shannon proxy, read by NWJ; `js-dv`:
+    read by Donsker-Varadhan, as BMI does; `infonce`; `interpolated`; `smile`; and `club`, an upper
+    bound with a conditional Gaussian for a critic.
+    gaussian_start: start from the Gaussian's ratio, or from nothing.
+    sequence: neighbouring rows depend on each other, as in a time series: folds are stretches, and
+    rows next to a cut are left out, so that no test row has its neighbour in training.
+    """
+
+    bound: Kind = "mine"
+    critic: CriticKind = "separable"
+    gaussian_start: bool = True
+    folds: int = 5
+    steps: int = STEPS
+    sequence: bool = False
+    seed: int = 0
+    progress: Progress | None = None
+
+    @property
+    def name(self) -> str:
+        return self.bound
+
+    def estimate(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
+        a, b = pairs(x, y, at_least=fewest_rows(self.folds))
+        return cross_fitted(
+            self.name,
+            a,
+            b,
+            self._prepare,
+            self.bound,
+            self.folds,
+            1 if self.sequence else None,
+            self.steps,
+            self.seed,
+            self.progress,
+        )
+
+    def _prepare(self, x: Rows, y: Rows) -> Prepared:
+        canonical = Canonical.fit(x, y)
+        sizes = canonical.x_axes.shape[1], canonical.y_axes.shape[1]
+        chance = sum(sizes) / len(x)
+        shares = [share * chance for share in SHRINKAGE] if self.gaussian_start else [1.0]
+        rhos = [torch.from_numpy(canonical.shrunk(share)).float() for share in shares]
+        if self.bound == "club":
+            return Prepared(canonical, [ConditionalGaussian(rho, *sizes) for rho in rhos])
+        correction = CRITICS[self.critic](*sizes)
+        return Prepared(canonical, [GaussianRatio(rho, correction) for rho in rhos])
