@@ -13,6 +13,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from infolm.errors import InfolmError
+
 HIDDEN = 128
 PAIR_HIDDEN = 128
 EMBEDDING = 64
@@ -102,7 +104,10 @@ class FiveWay(Critic):
     def __init__(self, x_size: int, y_size: int) -> None:
         super().__init__()
         if x_size != y_size:
-            raise ValueError(f"x and y must be encodings of one size, not {x_size} and {y_size}")
+            raise InfolmError(
+                f"the five-way critic compares x and y, which must be of one size, not {x_size} "
+                f"and {y_size}: choose another critic"
+            )
         # The first layer of x, y and x - y is again a sum of a layer of x and one of y.
         self.of_x = nn.Linear(x_size, BMI_HIDDEN)
         self.of_y = nn.Linear(x_size, BMI_HIDDEN, bias=False)
@@ -179,33 +184,42 @@ class SegmentEncoder(nn.Module):
     Each head is a weighted sum of the embeddings of the L tokens; the weights are learnt for every
     position. They start as the mean of all, and as geometric means that look 1, 2, 4, 8 tokens deep
     from the end that is near the other segment, so that both what a passage is about and its very
-    last words are at hand.
+    last words are at hand. In training half of the numbers are dropped: few texts are long
+    enough for so many.
     """
 
     HEADS = 5
+    DROPPED = 0.5
 
-    def __init__(self, embedding: nn.Embedding, length: int, near_end: bool) -> None:
+    def __init__(self, embedding: nn.Embedding, length: int, near_end: bool, seed: int) -> None:
         super().__init__()
         self.embedding = embedding
+        self.generator = torch.Generator().manual_seed(seed)  # its own: several train at once
         distance = torch.arange(length).flip(0) if near_end else torch.arange(length)
         decays = [1.0] + [1 - 2.0**-k for k in range(self.HEADS - 1)]
         weights = torch.stack([torch.tensor(decay) ** distance for decay in decays])
         self.weights = nn.Parameter(weights / weights.norm(dim=1, keepdim=True))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return (self.weights @ self.embedding(tokens)).flatten(-2)
+        bags = (self.weights @ self.embedding(tokens)).flatten(-2)
+        if not self.training:
+            return bags
+        kept = torch.rand(bags.shape, generator=self.generator) >= self.DROPPED
+        return bags * kept / (1 - self.DROPPED)
 
 
 class SegmentCritic(Critic):
     """A critic of the encodings of two segments, which share their embeddings."""
 
-    def __init__(self, types: int, x_length: int, y_length: int, critic: type[Critic]) -> None:
+    def __init__(
+        self, types: int, x_length: int, y_length: int, critic: type[Critic], seed: int
+    ) -> None:
         super().__init__()
         embedding = nn.Embedding(types, EMBEDDING)
         nn.init.normal_(embedding.weight, std=EMBEDDING**-0.5)
         size = SegmentEncoder.HEADS * EMBEDDING
-        self.x = SegmentEncoder(embedding, x_length, near_end=True)
-        self.y = SegmentEncoder(embedding, y_length, near_end=False)
+        self.x = SegmentEncoder(embedding, x_length, near_end=True, seed=2 * seed)
+        self.y = SegmentEncoder(embedding, y_length, near_end=False, seed=2 * seed + 1)
         self.critic = critic(size, size)
         self.group = self.critic.group
 

@@ -58,7 +58,7 @@ class Segments:
 
     types: int
     bound: Kind = "js-dv"
-    critic: CriticKind = "separable"
+    critic: CriticKind = "bilinear"
     folds: int = 10
     steps: int = STEPS
     overlap: int = 0
@@ -93,7 +93,7 @@ class Segments:
         )
 
     def _prepare(self, x: Rows, y: Rows) -> Prepared:
-        critic = SegmentCritic(self.types, x.shape[1], y.shape[1], CRITICS[self.critic])
+        critic = SegmentCritic(self.types, x.shape[1], y.shape[1], CRITICS[self.critic], self.seed)
         return Prepared(_encode, [critic])
 
 

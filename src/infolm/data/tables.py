@@ -1,0 +1,272 @@
+"""Samples from files: `.npy`, CSV (`.csv`, `.tsv`) and Parquet (`.parquet`).
+
+    read_samples("x.npy")
+    read_samples("people.csv:height,weight")     # columns by their names
+    read_samples("people.csv:2,3")               # or by their places, from 1
+
+A column is looked for by its name first, then by its place. A name with a comma is put in
+quotes. A column of words becomes the codes 0, 1, ... of the words in alphabetical order.
+
+CSV is UTF-8 and separated by commas, semicolons or tabs, whichever its first line has most of. The
+first line is the header unless all its cells are numbers.
+"""
+
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from infolm.errors import InfolmError
+from infolm.section import nearest
+
+SUFFIXES = (".npy", ".csv", ".tsv", ".parquet")
+
+Cells = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """A sample a row.
+
+    values: (N, D), finite numbers. columns: their names, or places from 1. words: those of the
+    columns that are codes of words.
+    """
+
+    values: npt.NDArray[Any]
+    columns: tuple[str, ...]
+    words: tuple[str, ...]
+
+
+class _Table(NamedTuple):
+    """The columns asked for; `place` says where a row, from 0, is found in the file."""
+
+    names: list[str]
+    cells: list[Cells]
+    place: Callable[[int], str]
+
+
+def holds_samples(source: str) -> bool:
+    """Whether this names a file of samples, with or without columns behind it."""
+    return _parted(source)[0].suffix.lower() in SUFFIXES
+
+
+def read_samples(source: str) -> Samples:
+    """The rows of a file, or of those of its columns that are named behind a colon."""
+    path, asked = _parted(source)
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise InfolmError(f"{path} is not a file of samples: its name must end in {_listed()}")
+    if not path.is_file():
+        raise InfolmError(f"there is no file {path}: check its name and folder")
+    if not path.stat().st_size:
+        raise InfolmError(f"{path} is empty: give a file with a sample in each row")
+    read = {".npy": _read_npy, ".parquet": _read_parquet}.get(suffix, _read_csv)
+    table = read(path, asked)
+    if not len(table.cells[0]):
+        raise InfolmError(f"{path} has no rows: give a file with a sample in each")
+    words = [
+        name for name, cells in zip(table.names, table.cells, strict=True) if _are_words(cells)
+    ]
+    columns = [
+        _numbers(cells, f"column '{name}' of {path}", table.place)
+        for name, cells in zip(table.names, table.cells, strict=True)
+    ]
+    return Samples(np.stack(columns, axis=1), tuple(table.names), tuple(words))
+
+
+def _listed() -> str:
+    return f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+
+
+def _parted(source: str) -> tuple[Path, list[str]]:
+    """The file and the columns asked for: a file's own name may hold colons too."""
+    colons = [at for at, character in enumerate(source) if character == ":"]
+    ends = [len(source), *reversed(colons)]
+    end = next((at for at in ends if Path(source[:at]).is_file()), None)
+    if end is None:  # what is most likely meant, for the message
+        named = (at for at in ends if source[:at].lower().endswith(SUFFIXES))
+        end = next(named, len(source))
+    asked = source[end + 1 :]
+    columns = next(csv.reader([asked], skipinitialspace=True)) if asked else []
+    return Path(source[:end]), [column.strip() for column in columns]
+
+
+def _chosen(asked: list[str], names: Sequence[str], path: Path) -> list[int]:
+    """The places, from 0, of the columns asked for; of all where none is."""
+    if not asked:
+        return list(range(len(names)))
+    return [_place(column, names, path) for column in asked]
+
+
+def _place(column: str, names: Sequence[str], path: Path) -> int:
+    if column in names:
+        return names.index(column)
+    if column.isdecimal() and 1 <= int(column) <= len(names):
+        return int(column) - 1
+    there = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+    raise InfolmError(f"{path} has no column '{column}'{nearest(column, names)} (it has {there})")
+
+
+def _are_words(cells: Cells) -> bool:
+    return cells.dtype.kind in "US"
+
+
+def _numbers(cells: Cells, where: str, place: Callable[[int], str]) -> Cells:
+    """Words as codes; numbers as they are, finite and not all the same."""
+    if _are_words(cells):
+        cells = np.unique(cells, return_inverse=True)[1]
+    if cells.dtype.kind not in "biuf":
+        raise InfolmError(
+            f"{where} holds {cells.dtype}, neither numbers nor words: convert it, or leave it out"
+        )
+    bad = np.flatnonzero(~np.isfinite(cells))
+    if len(bad):
+        raise InfolmError(
+            f"{where} is not a finite number in {place(bad[0])}: drop or mend that row"
+        )
+    if (cells == cells[0]).all():
+        raise InfolmError(f"{where} is constant, so it carries no information: leave it out")
+    return cells
+
+
+def _row(at: int) -> str:
+    return f"row {at + 1}"
+
+
+def _read_npy(path: Path, asked: list[str]) -> _Table:
+    try:
+        with path.open("rb") as file:
+            array: Cells = np.lib.format.read_array(file, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise InfolmError(
+            f"{path} cannot be read as an array of numbers ({reason}): write it by numpy.save, "
+            "without Python objects"
+        ) from None
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2 or not array.shape[1]:
+        raise InfolmError(
+            f"{path} has the shape {array.shape}: give one row a sample, (N,) or (N, D)"
+        )
+    names = _places(array.shape[1])
+    chosen = _chosen(asked, names, path)
+    return _Table([names[at] for at in chosen], [array[:, at] for at in chosen], _row)
+
+
+def _places(count: int) -> list[str]:
+    return [str(place) for place in range(1, count + 1)]
+
+
+def _read_csv(path: Path, asked: list[str]) -> _Table:
+    lines = _lines(path)
+    names = [cell.strip() for cell in lines[0][1]]
+    if all(_is_number(cell) for cell in names):
+        names = _places(len(names))
+    else:
+        del lines[0]
+    chosen = _chosen(asked, names, path)
+
+    def place(at: int) -> str:
+        return f"line {lines[at][0]}"
+
+    cells = [
+        _parsed([cells[at] for _, cells in lines], f"column '{names[at]}' of {path}", place)
+        for at in chosen
+    ]
+    return _Table([names[at] for at in chosen], cells, place)
+
+
+def _lines(path: Path) -> list[tuple[int, list[str]]]:
+    """The cells of each line with its number; all lines have as many as the first."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            separator = max(",;\t", key=file.readline().count)
+            file.seek(0)
+            reader = csv.reader(file, delimiter=separator, strict=True)
+            lines = [(reader.line_num, cells) for cells in reader]
+    except UnicodeDecodeError:
+        raise InfolmError(f"{path} is not UTF-8 text: convert it, or give a .npy file") from None
+    except csv.Error as error:
+        raise InfolmError(f"{path} cannot be read as CSV ({error}): mend its quotes") from None
+    while lines and not lines[-1][1]:
+        lines.pop()
+    if not lines or not lines[0][1]:
+        raise InfolmError(f"{path} begins with an empty line: give a file with a sample a line")
+    width = len(lines[0][1])
+    for number, cells in lines:
+        if len(cells) != width:
+            raise InfolmError(
+                f"line {number} of {path} has {len(cells)} cells and the first line {width}: "
+                "mend that line"
+            )
+    return lines
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _parsed(cells: list[str], where: str, place: Callable[[int], str]) -> Cells:
+    """Numbers; or words, where no cell is a number."""
+    try:
+        return np.array([float(cell) for cell in cells])
+    except ValueError:
+        pass
+    for at, cell in enumerate(cells):
+        if not cell.strip():
+            raise InfolmError(f"{where} is empty in {place(at)}: drop or mend that row")
+    numeric = [_is_number(cell) for cell in cells]
+    if any(numeric):
+        at = numeric.index(False)
+        raise InfolmError(
+            f"{where} mixes numbers and words, '{cells[at]}' in {place(at)}: drop or mend such rows"
+        )
+    return np.array([cell.strip() for cell in cells])
+
+
+def _read_parquet(path: Path, asked: list[str]) -> _Table:
+    try:
+        from pyarrow import ArrowException, compute, parquet
+    except ImportError:
+        raise InfolmError(
+            f"reading {path} needs PyArrow: pip install 'infolm[parquet]', or give a .csv file"
+        ) from None
+    try:
+        file = parquet.ParquetFile(path)
+        names = list(file.schema_arrow.names)
+        chosen = [names[at] for at in _chosen(asked, names, path)]
+        table = file.read(columns=chosen)
+    except (ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise InfolmError(f"{path} cannot be read as Parquet ({reason})") from None
+    columns = []
+    for name in chosen:
+        column = table.column(name)
+        if column.null_count:
+            at = compute.index(column.is_null(), True).as_py()
+            raise InfolmError(
+                f"column '{name}' of {path} is empty in {_row(at)}: drop or mend that row"
+            )
+        columns.append(_decoded(column))
+    return _Table(chosen, columns, _row)
+
+
+def _decoded(column: Any) -> Cells:
+    """Text as NumPy text; all else as PyArrow gives it."""
+    from pyarrow import types
+
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if types.is_string(column.type) or types.is_large_string(column.type):
+        return np.array(column.to_pylist(), dtype=str)
+    cells: Cells = column.to_numpy()
+    return cells

@@ -1,0 +1,241 @@
+"""The mutual information of passages of a text, written by people or by a model (BMI, section 5.2).
+
+    text = read_text("sample.txt")
+    text_information(text, length=40, gap=10).estimates[0].value     # nats
+
+A model whose text keeps to its subject has about as much of it as the text it learnt from.
+"""
+
+import math
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import ValidationError
+
+from infolm.data import corpora, ingest
+from infolm.data.corpora import DataConfig
+from infolm.data.ingest import Report, Text
+from infolm.data.tokens import Kind, Tokenizer
+from infolm.errors import InfolmError
+from infolm.information.estimate import Estimate, Unit
+from infolm.information.languages import HiddenMarkov, Language, MarkovChain
+from infolm.information.neural import Kind as Bound
+from infolm.information.registry import ESTIMATORS, entry
+from infolm.information.segments import Segments, segment_pairs
+from infolm.section import nearest
+
+BOUNDS = tuple(name for name, each in ESTIMATORS.items() if each.neural and name != "club")
+"""What can be read on tokens."""
+BMI_BOUND, LENGTH, GAP = "js-dv", 40, 10
+NATS: dict[Unit, float] = {"nats": 1.0, "bits": math.log(2)}
+MOST_PAIRS = 20_000
+"""Pairs that are taken from a long text unless a stride is given."""
+
+
+@dataclass(frozen=True, eq=False)
+class TokenText:
+    """A text as tokens.
+
+    split: of a corpus; None for a file. tokens: (T,), 0 to types - 1. language: what it was drawn
+    from, where that is known and its symbols are the tokens.
+    """
+
+    name: str
+    split: str | None
+    kind: Kind
+    tokens: npt.NDArray[np.integer[Any]]
+    types: int
+    language: Language | None = None
+
+
+def read_text(
+    source: str,
+    split: str | None = None,
+    tokens: Kind | None = None,
+    vocabulary: int | None = None,
+    pretokenised: bool | None = None,
+    report: Report | None = None,
+) -> TokenText:
+    """A split of a registered corpus, `train` by default, or a whole file with its own vocabulary.
+
+    tokens: what a token is; by default what the corpus's published results count, and words for a
+    file. vocabulary: the most types, `<unk>` and `<eos>` included. pretokenised: words stand
+    between blanks; by default as the corpus needs it, and false for a file.
+    """
+    info, path = corpora.registry().get(source), Path(source)
+    try:
+        config = DataConfig(
+            corpus=source if info else None,
+            path=None if info else path,
+            tokens=tokens or (info.tokens if info else "word"),
+            vocabulary=vocabulary,
+            pretokenised=pretokenised,
+        )
+    except ValidationError as error:
+        raise InfolmError(_faults(error)) from None
+    if info is None:
+        return _read_file(path, split, config, report or _silent)
+    corpus = corpora.load(config, report)
+    split = split or "train"
+    if split not in corpus.splits:
+        raise InfolmError(f"the splits of {source} are {', '.join(corpus.splits)}, not '{split}'")
+    truth = corpora.truth(config, corpus.tokenizer)
+    return TokenText(
+        source,
+        split,
+        config.tokens,
+        corpus.splits[split].tokens,
+        len(corpus.tokenizer),
+        truth.language if truth else None,
+    )
+
+
+def _faults(error: ValidationError) -> str:
+    def told(key: str, message: str) -> str:
+        message = message.removeprefix("Value error, ")
+        return f"{key}: {message[0].lower()}{message[1:]}" if key else message
+
+    return "; ".join(told(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors())
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    pass
+
+
+def _read_file(path: Path, split: str | None, config: DataConfig, report: Report) -> TokenText:
+    if not path.is_file():
+        known = corpora.registry()
+        what = f"{path} is a folder" if path.is_dir() else f"there is no file or corpus '{path}'"
+        raise InfolmError(
+            f"{what}{nearest(path, known)} (give a text file or one of {', '.join(known)})"
+        )
+    if split is not None:
+        raise InfolmError(f"{path} is a file and read as a whole: a split is of a corpus")
+    text = Text.whole(path)
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        tokenizer = ingest.make_tokenizer(
+            text,
+            config.tokens,
+            config.vocabulary,
+            lowercase=False,
+            pretokenised=bool(config.pretokenised),
+            scratch=scratch,
+            workers=None,
+            report=report,
+        )
+        return TokenText(
+            str(path),
+            None,
+            config.tokens,
+            _encoded(text, tokenizer, scratch, report),
+            len(tokenizer),
+        )
+
+
+def _encoded(
+    text: Text, tokenizer: Tokenizer, scratch: Path, report: Report
+) -> npt.NDArray[np.integer[Any]]:
+    saved = scratch / "tokenizer.json"
+    tokenizer.save(saved)
+    parts = [part for part, _ in ingest.encode(text, saved, "encoding", None, report)]
+    return np.concatenate([np.empty(0, np.uint16), *parts])
+
+
+@dataclass(frozen=True)
+class TextInformation:
+    """I(X; Y) of segments X and Y of a text, `length` tokens each with `gap` tokens between.
+
+    stride: tokens from one pair to the next. exact: the truth, where it is known.
+    """
+
+    length: int
+    gap: int
+    stride: int
+    exact: float | None
+    estimates: list[Estimate]
+    unit: Unit = "nats"
+
+    def to(self, unit: Unit) -> "TextInformation":
+        scale = NATS[self.unit] / NATS[unit]
+        return replace(
+            self,
+            exact=None if self.exact is None else scale * self.exact,
+            estimates=[estimate.to(unit) for estimate in self.estimates],
+            unit=unit,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def check_segments(
+    bounds: Sequence[str] = (BMI_BOUND,),
+    length: int = LENGTH,
+    gap: int = GAP,
+    stride: int | None = None,
+) -> None:
+    """Refuse what `text_information` would, before a text is read."""
+    for bound in bounds:
+        entry(bound)
+        if bound not in BOUNDS:
+            raise InfolmError(
+                f"{bound} needs rows of numbers, not tokens: of text there are {', '.join(BOUNDS)}"
+            )
+    if length < 1:
+        raise InfolmError(f"a segment has one token at least, not {length}")
+    if gap < 0:
+        raise InfolmError(f"the gap between two segments is 0 tokens or more, not {gap}")
+    if stride is not None and stride < 1:
+        raise InfolmError(f"the stride from pair to pair is 1 token or more, not {stride}")
+
+
+def text_information(
+    text: TokenText,
+    bounds: Sequence[str] = (BMI_BOUND,),
+    length: int = LENGTH,
+    gap: int = GAP,
+    stride: int | None = None,
+    report: Report | None = None,
+    **settings: Any,
+) -> TextInformation:
+    """Estimate it by each of the bounds; the defaults are BMI's.
+
+    By default no token is used twice, and a long text gives `MOST_PAIRS` pairs, evenly spread.
+    settings: of `Segments`: folds, steps, seed, critic.
+    """
+    check_segments(bounds, length, gap, stride)
+    span = 2 * length + gap
+    stride = stride or max(span, len(text.tokens) // MOST_PAIRS)
+    x, y = segment_pairs(text.tokens, length, gap, stride)
+    estimates = [
+        Segments(
+            text.types,
+            cast(Bound, bound),
+            overlap=(span - 1) // stride,
+            progress=partial(report, bound) if report else None,
+            **settings,
+        ).estimate(x, y)
+        for bound in bounds
+    ]
+    return TextInformation(length, gap, stride, exact(text.language, length, gap), estimates)
+
+
+def exact(language: Language | None, length: int, gap: int) -> float | None:
+    """The mutual information of two segments of a language, in nats.
+
+    None where it is not known: of real text, of the grammar, and of a hidden Markov model whose
+    segments are too long to enumerate.
+    """
+    if not isinstance(language, MarkovChain | HiddenMarkov):
+        return None
+    try:
+        return language.segment_information(length, gap, length)
+    except InfolmError:
+        return None

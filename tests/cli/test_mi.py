@@ -1,0 +1,240 @@
+"""`infolm mi`: of samples in files, and of text."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from infolm.data import synthetic
+from infolm.information.registry import ESTIMATORS
+
+KEYS = {
+    *("estimator", "value", "stderr", "interval", "permuted", "unit", "warning"),
+    *("samples", "bound", "folds"),
+}
+QUICK = ("--folds", 2, "--steps", 2)
+
+
+def one_sentence(done, *words):
+    assert done.code == 2, (done.code, done.out, done.err)
+    assert done.out == ""
+    (line,) = [line for line in done.err.splitlines() if line.startswith("infolm: ")]
+    assert "Traceback" not in done.err
+    for word in words:
+        assert word in line, line
+
+
+@pytest.fixture(autouse=True)
+def _files(tmp_path, monkeypatch):
+    """x.npy (300, 2) and y.npy (300,), correlated; people.csv with them, ages and towns."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((300, 2))
+    y = x[:, 0] + rng.standard_normal(300)
+    town = rng.integers(0, 3, 300)
+    np.save("x.npy", x)
+    np.save("y.npy", y)
+    rows = [
+        f"{a},{b},{20 * t + 10 * rng.random()},{('Bonn', 'Köln', 'Ulm')[t]}"
+        for a, b, t in zip(x[:, 0], y, town, strict=True)
+    ]
+    (tmp_path / "people.csv").write_text("height,weight,age,town\n" + "\n".join(rows))
+
+
+def test_several_estimators_at_once_as_json(infolm):
+    done = infolm("mi", "x.npy", "y.npy", "-e", "ksg,gaussian", "-e", "mine", *QUICK, "--json")
+    assert done.code == 0, done.err
+    result = json.loads(done.out)
+    assert set(result) == {"estimates"}
+    names = [estimate["estimator"] for estimate in result["estimates"]]
+    assert names == ["ksg", "gaussian", "mine"]
+    for estimate in result["estimates"]:
+        assert set(estimate) == KEYS
+        assert estimate["unit"] == "nats"
+        assert estimate["samples"] == 300
+        low, high = estimate["interval"]
+        assert low <= math.log(2) / 2 <= high
+    assert len(result["estimates"][2]["folds"]) == 2
+
+
+def test_the_recommended_estimator_is_the_default(infolm):
+    done = infolm("mi", "x.npy", "y.npy", *QUICK, "--json")
+    assert [each["estimator"] for each in json.loads(done.out)["estimates"]] == ["mine"]
+
+
+def test_the_table_says_what_it_shows(infolm):
+    done = infolm("mi", "people.csv:height,age", "people.csv:weight", "-e", "club,ksg", *QUICK)
+    assert done.code == 0, done.err
+    first, _, header, *rest = done.out.splitlines()
+    assert first == "mutual information in nats from 300 pairs (x: height, age; y: weight)"
+    for title in ("estimator", "value", "± stderr", "95% interval", "shuffled"):
+        assert title in header
+    club, ksg = (line for line in rest if " to " in line)
+    assert club.split()[0] == "club"
+    assert club.rstrip().endswith("upper bound")
+    assert ksg.split()[0] == "ksg"
+    assert ksg.rstrip().endswith("estimate")
+
+
+def test_warnings_are_full_lines_under_the_table(infolm):
+    np.save("x.npy", np.arange(300) % 7)
+    np.save("y.npy", np.arange(300) % 7 // 2)
+    done = infolm("mi", "x.npy", "y.npy", "-e", "ksg")
+    assert done.out.splitlines()[-1].startswith("ksg: 100% of the pairs are tied")
+    assert done.out.rstrip().endswith(".")
+
+
+def test_many_columns_are_counted_not_named(infolm):
+    np.save("x.npy", np.random.default_rng(0).standard_normal((300, 40)))
+    done = infolm("mi", "x.npy", "y.npy", "-e", "gaussian")
+    assert "300 pairs (x has 40 columns, y 1)" in done.out
+
+
+def test_bits(infolm):
+    nats, bits = (
+        json.loads(infolm("mi", "x.npy", "y.npy", "-e", "ksg", *unit, "--json").out)["estimates"][0]
+        for unit in ([], ["--bits"])
+    )
+    assert bits["unit"] == "bits"
+    assert bits["value"] == pytest.approx(nats["value"] / math.log(2))
+    assert "in bits" in infolm("mi", "x.npy", "y.npy", "-e", "ksg", "--bits").out
+
+
+def test_options_go_to_the_estimators_that_take_them(infolm):
+    def values(*options):
+        done = infolm("mi", "x.npy", "y.npy", "-e", "ksg,mine,gaussian", *options, *QUICK, "--json")
+        return [each["value"] for each in json.loads(done.out)["estimates"]]
+
+    plain = values()
+    ksg, mine, gaussian = values("--neighbours", 8)
+    assert ksg != plain[0]
+    assert [mine, gaussian] == plain[1:]
+    assert values("--sequence")[1] != plain[1]
+    assert values("--seed", 1)[1] != plain[1]
+    assert values("--seed", 0) == plain
+
+
+def test_a_column_of_words(infolm):
+    done = infolm("mi", "people.csv:town", "people.csv:age", "-e", "mixture", "--json")
+    (estimate,) = json.loads(done.out)["estimates"]
+    low, high = estimate["interval"]
+    assert low <= math.log(3) <= high
+    one_sentence(infolm("mi", "people.csv:town", "people.csv:age"), "'town'", "mine", "mixture")
+    one_sentence(infolm("mi", "x.npy", "people.csv:town", "-e", "ksg"), "'town' holds words", "ksg")
+
+
+def test_the_list_names_every_estimator(infolm):
+    done = infolm("mi", "--list")
+    assert done.code == 0
+    for name in ESTIMATORS:
+        assert f" {name} " in done.out
+
+
+def test_help_shows_both_forms(infolm):
+    done = infolm("mi", "--help")
+    assert "infolm mi x.npy y.npy" in done.out
+    assert "infolm mi ptb --length 40 --gap 10" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["x.npy", "z.npy"], ["no file z.npy"]),
+        (["x.npy"], ["x.npy holds samples", "infolm mi x.npy y.npy"]),
+        (["people.csv:height"], ["holds samples"]),
+        (["nowhere.csv:height"], ["holds samples"]),
+        (["x.npy", "people.csv:wieght"], ["'wieght'", "did you mean 'weight'?"]),
+        (["x.npy", "y.npy", "-e", "kgs"], ["no estimator 'kgs'", "did you mean 'ksg'?"]),
+        (["x.npy", "y.npy", "-e", "ksg", "--folds", "3"], ["--folds does nothing for ksg"]),
+        (["x.npy", "y.npy", "--neighbours", "3"], ["--neighbours does nothing for mine"]),
+        (["x.npy", "y.npy", "-e", "gaussian", "--sequence"], ["--sequence does nothing"]),
+        (["x.npy", "y.npy", "--length", "3"], ["--length is for a text"]),
+        (["x.npy", "y.npy", "--gap", "0"], ["--gap is for a text"]),
+        (["x.npy", "y.npy", "--tokens", "char"], ["--tokens is for a text"]),
+        (["x.npy", "y.npy", "-e", "ksg", "--neighbours", "0"], ["at least 1, not 0"]),
+        (["x.npy", "y.npy", "--folds", "1"], ["1 folds are too few"]),
+        (["x.npy", "y.npy", "-e", "ksg", "--neighbours", "299"], ["too few"]),
+        (["x.npy", "y.npy", "-e", "ksg,plug-in"], ["plug-in: 300", "looks continuous"]),
+        (["x.npy", "short.npy", "-e", "ksg"], ["x has 300 rows and y has 3"]),
+    ],
+)
+def test_bad_input(infolm, arguments, words):
+    np.save("short.npy", [1.0, 2.0, 4.0])
+    one_sentence(infolm("mi", *arguments), *words)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The corpora drawn from known languages, made short."""
+    monkeypatch.setattr(synthetic, "SIZES", {"train": 3000, "valid": 1500, "test": 1500})
+    monkeypatch.setattr(synthetic, "VERSION", "short")
+
+
+TEXT_KEYS = {
+    *("text", "split", "kind", "tokens", "types", "length", "gap", "stride"),
+    *("exact", "unit", "estimates"),
+}
+
+
+def test_a_corpus_whose_information_is_known(infolm, drawn):
+    options = ("--length", 3, "--gap", 1, *QUICK)
+    result = json.loads(infolm("mi", "markov", *options, "--json").out)
+    assert set(result) == TEXT_KEYS
+    truth = synthetic.markov().segment_information(3, 1, 3)
+    assert result["exact"] == pytest.approx(truth)
+    expected = ("markov", "train", "word", 3000, 3, 1, 7)
+    keys = ("text", "split", "kind", "tokens", "length", "gap", "stride")
+    assert tuple(result[key] for key in keys) == expected
+    (estimate,) = result["estimates"]
+    assert set(estimate) == KEYS
+    assert estimate["estimator"] == "js-dv"
+    assert estimate["samples"] == 3000 // 7
+    done = infolm("mi", "markov", *options, "--split", "valid", "--bits", "-e", "mine,nwj")
+    assert "214 pairs of segments of the valid split of markov (1,500 word tokens" in done.out
+    assert done.out.splitlines()[-1] == f"exact: {truth / math.log(2):.4f} bits"
+    assert [line.split()[0] for line in done.out.splitlines() if " to " in line] == ["mine", "nwj"]
+
+
+def test_a_file_is_measured_as_a_whole(infolm, small_text):
+    options = ("--length", 4, "--gap", 0, *QUICK, "--json")
+    result = json.loads(infolm("mi", small_text, *options).out)
+    assert result["split"] is None
+    assert result["exact"] is None
+    assert result["tokens"] == len(small_text.read_text().replace("\n", " <eos> ").split())
+    result = json.loads(infolm("mi", small_text, *options, "--tokens", "char").out)
+    assert result["tokens"] == len(small_text.read_text())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--length", 0], ["one token at least, not 0"]),
+        (["--gap", -1], ["0 tokens or more, not -1"]),
+        (["--stride", 0], ["1 token or more, not 0"]),
+        (["--length", 4000], ["too few for two segments of 4000"]),
+        (["--length", 200], ["at least 400"]),
+        (["--folds", 1], ["1 folds"]),
+        (["-e", "ksg"], ["ksg needs rows of numbers", "js-dv"]),
+        (["-e", "club"], ["club needs rows of numbers"]),
+        (["-e", "jsdv"], ["did you mean 'js-dv'?"]),
+        (["--neighbours", 3], ["--neighbours is for samples"]),
+        (["--sequence"], ["--sequence is for samples"]),
+        (["--split", "train"], ["is a file and read as a whole"]),
+        (["--vocabulary", 1], ["vocabulary", "3"]),
+        (["--tokens", "byte", "--vocabulary", 100], ["byte has 256 types"]),
+        (["--tokens", "syllable"], ["tokens", "'word'"]),
+    ],
+)
+def test_bad_input_of_text(infolm, small_text, options, words):
+    one_sentence(infolm("mi", small_text, *options), *words)
+
+
+def test_texts_that_are_not_there(infolm, tmp_path, drawn):
+    one_sentence(infolm("mi", "ptbb"), "no file or corpus 'ptbb'", "did you mean 'ptb'?")
+    one_sentence(infolm("mi", tmp_path), "is a folder")
+    one_sentence(infolm("mi", "markov", "--split", "dev"), "train, valid, test", "'dev'")
+    (tmp_path / "empty.txt").touch()
+    one_sentence(infolm("mi", "empty.txt"), "0 tokens, too few")
+    (tmp_path / "latin.txt").write_bytes("schön\n".encode("latin-1") * 50)
+    one_sentence(infolm("mi", "latin.txt"), "UTF-8")

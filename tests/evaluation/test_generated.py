@@ -1,0 +1,142 @@
+"""The mutual information of passages of a text."""
+
+import math
+
+import numpy as np
+import pytest
+
+from infolm.data import synthetic
+from infolm.errors import InfolmError
+from infolm.evaluation import generated
+from infolm.evaluation.generated import (
+    BOUNDS,
+    TokenText,
+    check_segments,
+    exact,
+    read_text,
+    text_information,
+)
+from infolm.information.languages import MarkovChain
+from infolm.information.registry import ESTIMATORS
+from infolm.information.segments import Segments
+
+
+def drawn_from(language, tokens=6000):
+    drawn = language.sample(tokens, np.random.default_rng(2))
+    return TokenText("drawn", None, "word", drawn, language.types, language)
+
+
+@pytest.fixture(scope="module")
+def chain():
+    """Three tokens, each followed by itself or the next: neighbours share 0.45 nats."""
+    return MarkovChain(np.array([[0.7, 0.3, 0], [0, 0.7, 0.3], [0.3, 0, 0.7]]))
+
+
+def test_a_chain_is_measured_beside_the_truth(chain):
+    found = text_information(drawn_from(chain), length=2, gap=0, folds=2, steps=150)
+    (estimate,) = found.estimates
+    assert found.exact == pytest.approx(chain.segment_information(2, 0, 2))
+    assert found.stride == 4
+    assert estimate.samples == 1500
+    assert 0.8 * found.exact < estimate.value < found.exact + 3 * estimate.stderr
+
+
+def test_segments_far_apart_share_nothing(chain):
+    found = text_information(drawn_from(chain), length=2, gap=60, folds=2, steps=100)
+    assert found.exact < 1e-9
+    assert found.estimates[0].interval[0] <= 3 * found.estimates[0].stderr
+
+
+def test_bits_for_the_truth_and_every_estimate(chain):
+    nats = text_information(drawn_from(chain), ["mine", "infonce"], 2, 0, folds=2, steps=2)
+    bits = nats.to("bits")
+    assert bits.unit == "bits"
+    assert bits.exact == pytest.approx(nats.exact / math.log(2))
+    assert [each.unit for each in bits.estimates] == ["bits", "bits"]
+    assert bits.to("nats").exact == pytest.approx(nats.exact)
+    assert nats.to("nats") == nats
+
+
+def test_the_stride(chain, monkeypatch):
+    """By default no token is used twice, and a long text is not used up."""
+
+    def pairs(**settings):
+        found = text_information(text, length=3, gap=2, folds=2, steps=2, **settings)
+        return found.stride, found.estimates[0].samples
+
+    text = drawn_from(chain, 2000)
+    assert pairs() == (8, 250)
+    assert pairs(stride=3) == (3, (2000 - 8) // 3 + 1)
+    monkeypatch.setattr(generated, "MOST_PAIRS", 100)
+    assert pairs() == (20, 100)
+
+
+@pytest.mark.parametrize(("stride", "overlap"), [(None, 0), (7, 1), (4, 1), (3, 2), (1, 7)])
+def test_rows_that_share_tokens_are_kept_apart(chain, monkeypatch, stride, overlap):
+    made = []
+
+    def recorded(*arguments, **settings):
+        made.append(settings["overlap"])
+        return Segments(*arguments, **settings)
+
+    monkeypatch.setattr(generated, "Segments", recorded)
+    text = drawn_from(chain, 800)
+    text_information(text, length=3, gap=2, stride=stride, folds=2, steps=1)
+    assert made == [overlap]
+    starts = np.arange(0, 100, stride or 8)
+    assert overlap == np.count_nonzero(starts < 8) - 1
+
+
+def test_where_the_truth_is_known():
+    assert exact(None, 2, 0) is None
+    assert exact(synthetic.language("grammar"), 2, 0) is None
+    hmm = synthetic.language("hmm")
+    assert exact(hmm, 1, 0) == hmm.segment_information(1, 0, 1)
+    assert exact(hmm, 40, 10) is None  # too many blocks to enumerate
+    assert exact(synthetic.language("markov"), 40, 10) > 0
+
+
+def test_the_bounds_of_text_are_the_neural_ones_that_score_tokens():
+    assert set(BOUNDS) == {n for n, e in ESTIMATORS.items() if e.neural} - {"club"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"length": 0}, "one token at least"),
+        ({"gap": -1}, "0 tokens or more"),
+        ({"stride": 0}, "1 token or more"),
+        ({"bounds": ["ksg"]}, "rows of numbers"),
+        ({"bounds": ["club"]}, "rows of numbers"),
+        ({"bounds": ["mime"]}, "did you mean 'mine'"),
+    ],
+)
+def test_what_is_refused_before_a_text_is_read(settings, words):
+    with pytest.raises(InfolmError, match=words):
+        check_segments(**settings)
+
+
+def test_a_file_has_its_own_vocabulary(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text('"Yes," she said.\nIt \'s <unk>\n' * 3)
+    text = read_text(str(path))
+    assert text.kind == "word"
+    assert len(text.tokens) == 3 * 13
+    assert text.tokens.max() < text.types
+    assert len(read_text(str(path), pretokenised=True).tokens) == 3 * 8
+    assert len(read_text(str(path), tokens="byte").tokens) == path.stat().st_size
+    small = read_text(str(path), vocabulary=3)
+    assert small.types == 3
+    assert len(small.tokens) == len(text.tokens)
+
+
+def test_a_corpus_is_read_as_its_results_count_it(monkeypatch):
+    monkeypatch.setattr(synthetic, "SIZES", {"train": 300, "valid": 200, "test": 100})
+    monkeypatch.setattr(synthetic, "VERSION", "tiny")
+    text = read_text("markov")
+    assert (text.split, text.kind, len(text.tokens)) == ("train", "word", 300)
+    assert text.language is synthetic.language("markov")
+    assert len(read_text("markov", split="test").tokens) == 100
+    characters = read_text("markov", tokens="char")
+    assert characters.kind == "char"
+    assert characters.language is None
