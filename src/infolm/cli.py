@@ -399,10 +399,10 @@ def _mi_of_text(
             raise InfolmError(f"--{option} is for samples X and Y, not for a text: leave it out")
 
     from infolm.console import StageBars
-    from infolm.evaluation.generated import BMI_BOUND, check_segments, read_text, text_information
+    from infolm.evaluation.generated import BMI_BOUND, check_text, read_text, text_information
 
     bounds = list(dict.fromkeys(names)) or [BMI_BOUND]
-    check_segments(bounds, **segments)
+    check_text(bounds, **segments)
     with StageBars() as stages:
         text = read_text(source, **reading, report=stages)
         result = text_information(text, bounds, **segments, report=stages, **settings).to(unit)

@@ -11,7 +11,7 @@ from infolm.evaluation import generated
 from infolm.evaluation.generated import (
     BOUNDS,
     TokenText,
-    check_segments,
+    check_text,
     exact,
     read_text,
     text_information,
@@ -113,7 +113,7 @@ def test_the_bounds_of_text_are_the_neural_ones_that_score_tokens():
 )
 def test_what_is_refused_before_a_text_is_read(settings, words):
     with pytest.raises(InfolmError, match=words):
-        check_segments(**settings)
+        check_text(**settings)
 
 
 def test_a_file_has_its_own_vocabulary(tmp_path):

@@ -8,6 +8,7 @@ import torch
 from scipy import stats
 from torch import nn
 
+from infolm.errors import InfolmError
 from infolm.information.critics import (
     FLOOR,
     Bilinear,
@@ -127,7 +128,7 @@ def test_five_way_is_a_network_on_the_five_features_of_bmi():
 
 
 def test_five_way_needs_encodings_of_one_size():
-    with pytest.raises(ValueError, match="one size, not 2 and 3"):
+    with pytest.raises(InfolmError, match="one size, not 2 and 3"):
         FiveWay(2, 3)
 
 

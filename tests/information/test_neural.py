@@ -162,7 +162,7 @@ def test_collinear_columns_are_merged():
     x, y = mixed()
     twice = np.concatenate([x, 2 * x[:, :1], -x[:, 1:2]], 1)
     canonical = Canonical.fit(twice, y)
-    assert canonical.x_axes.shape == (6, 4)
+    assert canonical.of_x.axes.shape == (6, 4)
     np.testing.assert_allclose(canonical.rho, Canonical.fit(x, y).rho, atol=1e-9)
     u, _ = canonical(twice, y)
     torch.testing.assert_close(u.T @ u / len(x), torch.eye(4), rtol=0, atol=1e-4)

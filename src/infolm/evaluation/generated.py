@@ -27,7 +27,7 @@ from infolm.information.estimate import Estimate, Unit
 from infolm.information.languages import HiddenMarkov, Language, MarkovChain
 from infolm.information.neural import Kind as Bound
 from infolm.information.registry import ESTIMATORS, entry
-from infolm.information.segments import Segments, segment_pairs
+from infolm.information.segments import Segments, check_segments, segment_pairs
 from infolm.section import nearest
 
 BOUNDS = tuple(name for name, each in ESTIMATORS.items() if each.neural and name != "club")
@@ -175,7 +175,7 @@ class TextInformation:
         return asdict(self)
 
 
-def check_segments(
+def check_text(
     bounds: Sequence[str] = (BMI_BOUND,),
     length: int = LENGTH,
     gap: int = GAP,
@@ -188,12 +188,7 @@ def check_segments(
             raise InfolmError(
                 f"{bound} needs rows of numbers, not tokens: of text there are {', '.join(BOUNDS)}"
             )
-    if length < 1:
-        raise InfolmError(f"a segment has one token at least, not {length}")
-    if gap < 0:
-        raise InfolmError(f"the gap between two segments is 0 tokens or more, not {gap}")
-    if stride is not None and stride < 1:
-        raise InfolmError(f"the stride from pair to pair is 1 token or more, not {stride}")
+    check_segments(length, gap, stride)
 
 
 def text_information(
@@ -210,7 +205,7 @@ def text_information(
     By default no token is used twice, and a long text gives `MOST_PAIRS` pairs, evenly spread.
     settings: of `Segments`: folds, steps, seed, critic.
     """
-    check_segments(bounds, length, gap, stride)
+    check_text(bounds, length, gap, stride)
     span = 2 * length + gap
     stride = stride or max(span, len(text.tokens) // MOST_PAIRS)
     x, y = segment_pairs(text.tokens, length, gap, stride)

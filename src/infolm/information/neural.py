@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -49,7 +49,7 @@ from infolm.information.estimate import (
     pairs,
     shuffled,
 )
-from infolm.information.gaussian import NormalScores
+from infolm.information.gaussian import NormalScores, information
 
 BATCH = 256
 RATE = 2e-3
@@ -66,6 +66,7 @@ SHRINKAGE = (0.0, 0.5, 1.0, 2.0, 4.0)  # times (Dx + Dy) / N, off the squared co
 CLIP = 5.0  # of SMILE, as its authors recommend
 ALPHA = 0.5  # of the interpolated bound
 TOLERANCE = 0.002  # nats that do not matter
+READ_ON = "pairs a fold is read on"
 GAP = 0.1  # nats between training and test that are worth a warning
 
 Kind = Literal["mine", "nwj", "js", "js-dv", "infonce", "interpolated", "smile", "club"]
@@ -135,34 +136,62 @@ CRITICS: dict[CriticKind, type[Critic]] = {
 
 
 @dataclass(frozen=True)
-class Canonical:
-    """Rows as canonical coordinates: normal scores of each column, whitened, then rotated.
+class Coordinates:
+    """Rows (N, D) as white coordinates (N, R): normal scores of each column, then linear.
 
-    Fitted on training rows; there column i of u and of v correlate by rho_i, descending, and
-    all other pairs of columns not at all. Collinear columns are merged.
+    Fitted on training rows. Collinear columns are merged; those that happen to be constant in
+    the training rows are left out.
     """
 
-    of_x: NormalScores
-    of_y: NormalScores
-    x_mean: Array
-    y_mean: Array
-    x_axes: Array  # (Dx, Rx)
-    y_axes: Array  # (Dy, Ry)
+    columns: npt.NDArray[np.intp]
+    scores: NormalScores
+    mean: Array  # (D,)
+    axes: Array  # (D, R)
+
+    @classmethod
+    def fit(cls, x: Rows) -> "Coordinates":
+        columns = np.flatnonzero((x != x[0]).any(0))
+        if not len(columns):
+            raise InfolmError(
+                "one side varies so rarely that it is constant in some folds: use miller-madow"
+            )
+        scores = NormalScores.fit(x[:, columns])
+        z = scores(x[:, columns])
+        _, size, axes = np.linalg.svd(z - z.mean(0), full_matrices=False)
+        keep = size > 1e-6 * size[0]
+        return cls(columns, scores, z.mean(0), axes[keep].T / size[keep] * math.sqrt(len(z)))
+
+    def __call__(self, x: Rows) -> Array:
+        return (self.scores(x[:, self.columns]) - self.mean) @ self.axes
+
+    def turned(self, rotation: Array) -> "Coordinates":
+        return replace(self, axes=self.axes @ rotation)
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """Both sides' rows as canonical coordinates u and v.
+
+    On the training rows column i of u and of v correlate by rho_i, descending, and all other pairs
+    of columns not at all.
+    """
+
+    of_x: Coordinates
+    of_y: Coordinates
     rho: Array  # (min(Rx, Ry),)
 
     @classmethod
     def fit(cls, x: Rows, y: Rows) -> "Canonical":
-        of_x, of_y = NormalScores.fit(x), NormalScores.fit(y)
-        a, b = of_x(x), of_y(y)
-        wx, wy = _whitening(a), _whitening(b)
-        u, v = (a - a.mean(0)) @ wx, (b - b.mean(0)) @ wy
-        left, rho, right = np.linalg.svd(u.T @ v / len(x))
-        return cls(of_x, of_y, a.mean(0), b.mean(0), wx @ left, wy @ right.T, rho)
+        of_x, of_y = Coordinates.fit(x), Coordinates.fit(y)
+        left, rho, right = np.linalg.svd(of_x(x).T @ of_y(y) / len(x))
+        return cls(of_x.turned(left), of_y.turned(right.T), rho)
 
     def __call__(self, x: Rows, y: Rows) -> tuple[Tensor, Tensor]:
-        u = (self.of_x(x) - self.x_mean) @ self.x_axes
-        v = (self.of_y(y) - self.y_mean) @ self.y_axes
-        return torch.from_numpy(u).float(), torch.from_numpy(v).float()
+        return torch.from_numpy(self.of_x(x)).float(), torch.from_numpy(self.of_y(y)).float()
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        return self.of_x.axes.shape[1], self.of_y.axes.shape[1]
 
     def shrunk(self, share: float) -> Array:
         """The correlations with `share` of what independence would leave taken off the squares."""
@@ -170,18 +199,15 @@ class Canonical:
         return np.sqrt(np.clip((np.square(self.rho) - chance) / (1 - chance), 0, 1 - 1e-6))
 
 
-def _whitening(x: Array) -> Array:
-    """W (D, R) that makes the rows of x - mean uncorrelated with variance 1."""
-    _, size, axes = np.linalg.svd(x - x.mean(0), full_matrices=False)
-    keep = size > 1e-6 * size[0]
-    return axes[keep].T / size[keep] * math.sqrt(len(x))
-
-
 class Prepared(NamedTuple):
-    """For one fold: how its rows become tensors, and the untrained critics to choose from."""
+    """For one fold: how its rows become tensors, and the untrained critics to choose from.
+
+    optimistic: what the boldest of them reads on the training rows, in nats.
+    """
 
     encode: Callable[[Rows, Rows], tuple[Tensor, Tensor]]
     candidates: list[Critic]
+    optimistic: float = 0.0
 
 
 Prepare = Callable[[Rows, Rows], Prepared]
@@ -219,7 +245,12 @@ def parts(samples: int, folds: int, margin: int | None, seed: int) -> Iterator[P
         rest = (test[-1] + 1 + np.arange(samples - len(test))) % samples
         rest = rest[margin : len(rest) - margin]
         valid = round(VALIDATION * len(rest))
-        yield Parts(order[rest[valid + margin :]], order[rest[:valid]], order[test])
+        train = rest[valid + margin :]
+        if len(train) < 2 * GROUPS:
+            raise InfolmError(
+                f"{len(train)} rows are left to train on: give more rows, or fewer that overlap"
+            )
+        yield Parts(order[train], order[rest[:valid]], order[test])
 
 
 @torch.no_grad()
@@ -256,10 +287,12 @@ def fit(
     seed: int,
 ) -> Fitted:
     """Train the candidate that validates best; keep its moving average where that is best."""
-    trials = [best_cut(all_scores(critic, *valid), bound) for critic in prepared.candidates]
+    candidates = [critic.eval() for critic in prepared.candidates]
+    trials = [best_cut(all_scores(critic, *valid), bound) for critic in candidates]
     at = int(np.argmax([value for value, _ in trials]))
-    (best, cut), critic = trials[at], prepared.candidates[at]
-    mean, kept = copy.deepcopy(critic).eval(), copy.deepcopy(critic).eval()
+    best, cut = trials[at]
+    mean, kept = copy.deepcopy(candidates[at]), copy.deepcopy(candidates[at])
+    critic = candidates[at].train()
     averages: list[Tensor] = list(mean.parameters())
     weights: list[Tensor] = list(critic.parameters())
     optimiser = torch.optim.Adam(weights, lr=RATE, fused=True)
@@ -272,7 +305,7 @@ def fit(
         optimiser.step()
         with torch.no_grad():
             torch._foreach_lerp_(averages, weights, max(1 - MEMORY, 1 / (step + 1)))
-        if step % EVERY == 0:
+        if step % EVERY == 0 or step == steps:
             value, height = best_cut(all_scores(mean, *valid), bound)
             waited += 1
             if value > best + TOLERANCE:
@@ -397,10 +430,11 @@ def cross_fitted(
                 progress(len(readings), len(work))
     *readings, permuted = readings
     value, in_sample = _mean(readings, "value"), _mean(readings, "in_sample")
+    optimistic = float(np.mean([each.optimistic for each in prepared[:folds]]))
     stderr = math.hypot(*(reading.stderr for reading in readings)) / folds
     width = half_width(stderr, folds * (GROUPS - 1))
     low = 0.0 if bound.side == "upper" else value - width
-    high = value if bound.side == "upper" else max(value, in_sample)
+    high = value if bound.side == "upper" else max(value, in_sample, optimistic)
     return Estimate(
         name,
         value,
@@ -411,7 +445,8 @@ def cross_fitted(
         bound=bound.side,
         folds=tuple(reading.value for reading in readings),
         warning=joined(
-            None if bound.side == "upper" else _limits(value, in_sample, samples // folds),
+            None if bound.side == "upper" else ceiling(value, samples // folds, READ_ON),
+            None if bound.side == "upper" else _gap(value, in_sample, optimistic),
             _exhausted(readings, steps),
             _control(permuted),
         ),
@@ -422,16 +457,21 @@ def _mean(readings: list[Reading], field: Literal["value", "in_sample"]) -> floa
     return float(np.mean([getattr(reading, field) for reading in readings]))
 
 
-def _limits(value: float, in_sample: float, read_on: int) -> str | None:
-    """What keeps a lower bound low: few rows to read it on, few to train on."""
-    gap = in_sample - value
-    overfitted = (
-        f"the critics read {gap:.2f} nats more on the rows they were trained on than on new "
-        "ones: the truth may lie between, and more rows would tell"
-    )
-    return joined(
-        ceiling(value, read_on, "pairs a fold is read on"), overfitted if gap > GAP else None
-    )
+def _gap(value: float, in_sample: float, optimistic: float) -> str | None:
+    """A warning where the rows are too few to learn what they may share."""
+    if in_sample - value > GAP:
+        return (
+            f"the critics read {in_sample - value:.2f} nats more on the rows they were trained on "
+            "than on new ones: the truth may lie between, and more rows would tell"
+        )
+    if optimistic - value > 2 * GAP:
+        return (
+            f"the rows are too few to tell chance from correlations worth {optimistic:.2f} nats: "
+            "more rows would tell"
+        )
+    if value == in_sample == 0:
+        return "the critics found nothing, which is no proof that there is nothing"
+    return None
 
 
 def _exhausted(readings: list[Reading], steps: int) -> str | None:
@@ -497,11 +537,12 @@ class Neural:
 
     def _prepare(self, x: Rows, y: Rows) -> Prepared:
         canonical = Canonical.fit(x, y)
-        sizes = canonical.x_axes.shape[1], canonical.y_axes.shape[1]
-        chance = sum(sizes) / len(x)
-        shares = [share * chance for share in SHRINKAGE] if self.gaussian_start else [1.0]
-        rhos = [torch.from_numpy(canonical.shrunk(share)).float() for share in shares]
+        sizes, chance = canonical.sizes, sum(canonical.sizes) / len(x)
+        rhos = [torch.from_numpy(canonical.shrunk(share * chance)).float() for share in SHRINKAGE]
+        if not self.gaussian_start:
+            rhos = [torch.zeros_like(rhos[0])]
         if self.bound == "club":
             return Prepared(canonical, [ConditionalGaussian(rho, *sizes) for rho in rhos])
         correction = CRITICS[self.critic](*sizes)
-        return Prepared(canonical, [GaussianRatio(rho, correction) for rho in rhos])
+        optimistic = information(canonical.shrunk(0.0))
+        return Prepared(canonical, [GaussianRatio(rho, correction) for rho in rhos], optimistic)

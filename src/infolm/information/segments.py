@@ -26,6 +26,16 @@ from infolm.information.neural import (
 Tokens = npt.NDArray[np.integer]
 
 
+def check_segments(length: int, gap: int, stride: int | None = None) -> None:
+    """Refuse segments that cannot be."""
+    if length < 1:
+        raise InfolmError(f"a segment has one token at least, not {length}")
+    if gap < 0:
+        raise InfolmError(f"the gap between two segments is 0 tokens or more, not {gap}")
+    if stride is not None and stride < 1:
+        raise InfolmError(f"the stride from pair to pair is 1 token or more, not {stride}")
+
+
 def segment_pairs(
     tokens: Tokens, length: int, gap: int, stride: int | None = None
 ) -> tuple[Tokens, Tokens]:
@@ -34,6 +44,7 @@ def segment_pairs(
     tokens: (T,). Gives x and y, (N, length) each. By default a pair begins where the last one
     ends, so that no token is used twice.
     """
+    check_segments(length, gap, stride)
     span = 2 * length + gap
     if len(tokens) < span:
         raise InfolmError(
@@ -71,6 +82,17 @@ class Segments:
 
     def estimate(self, x: Tokens, y: Tokens) -> Estimate:
         """x: (N, L), y: (N, M)."""
+        x, y = np.asarray(x), np.asarray(y)
+        for side in (x, y):
+            if side.ndim != 2 or side.dtype.kind not in "iu":
+                raise InfolmError(
+                    f"segments of shape {side.shape} and type {side.dtype}: give (N, L) integers"
+                )
+            if side.size and not 0 <= side.min() <= side.max() < self.types:
+                raise InfolmError(
+                    f"tokens from {side.min()} to {side.max()} are not among {self.types:,} types, "
+                    "0 and up: give as many types as the vocabulary has"
+                )
         fewest = fewest_rows(self.folds)
         if len(x) != len(y) or len(x) < fewest:
             raise InfolmError(
