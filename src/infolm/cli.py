@@ -213,7 +213,7 @@ def mi(
     ],
     y: Annotated[
         str | None,
-        typer.Argument(metavar="[Y]", help="The other samples, row by row; none: X is a text."),
+        typer.Argument(metavar="Y", help="The other samples, row by row; none: X is a text."),
     ] = None,
     estimators: Annotated[
         list[str] | None,
@@ -235,7 +235,10 @@ def mi(
         int | None, typer.Option(help="Of the neural bounds.", show_default="5; 10 of text")
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Most training steps a fold, of the neural bounds.")
+        int | None,
+        typer.Option(
+            min=1, help="At most, in each fold of the neural bounds.", show_default="2000"
+        ),
     ] = None,
     sequence: Annotated[
         bool,

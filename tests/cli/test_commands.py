@@ -200,5 +200,5 @@ def test_help_names_every_command_and_imports_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for command in ("train", "evaluate", "generate", "report", "recipes", "corpora"):
+    for command in ("train", "evaluate", "generate", "report", "mi", "recipes", "corpora"):
         assert command in done.stdout

@@ -495,6 +495,47 @@ def test_shuffled_pairs_that_seem_to_share_something_are_flagged():
     assert neural._control(neural.Reading(0.02, 0.01, 0.02, False)) is None
 
 
+def test_what_the_rows_are_too_few_to_show_is_left_open():
+    """20 + 20 columns and 200 rows: no critic does well on new rows, whatever the truth."""
+    task = CorrelatedGaussian.with_information(20, 1.0)
+    x, y = task.sample(200, np.random.default_rng(0))
+    for kind in ("mine", "infonce"):
+        found = Neural(kind, folds=2, steps=120).estimate(x, y)
+        assert found.value < 0.5
+        assert found.warning
+        assert found.interval[0] < 1.0 < found.interval[1]
+
+
+# Columns and rows out of the ordinary
+
+
+def test_from_nothing_means_from_nothing_even_where_rho_is_near_one():
+    x = normals(300, 1)
+    prepared = Neural(gaussian_start=False)._prepare(x, x + 0.01 * normals(300, 1, seed=1))
+    (critic,) = prepared.candidates
+    assert isinstance(critic, GaussianRatio)
+    assert not critic.rho.any()
+
+
+def test_a_column_that_is_constant_in_a_fold_is_left_out_there():
+    x = np.column_stack([normals(300), np.arange(300) == 7])
+    found = Neural(folds=2, steps=40).estimate(x, x[:, :1] + normals(300, 1, seed=1))
+    assert found.value > 0.1
+    with pytest.raises(InfolmError, match="varies so rarely"):
+        Neural(folds=2, steps=40).estimate(x[:, 1], normals(300))
+
+
+def test_many_rows_are_read_in_parts(monkeypatch):
+    """The mean of the parts' bounds, with an error to match, in bounded memory."""
+    task = CorrelatedGaussian.with_information(1, 0.5)
+    x, y = task.sample(1600, np.random.default_rng(0))
+    whole = Neural(folds=2, steps=40).estimate(x, y)
+    monkeypatch.setattr(neural, "READ", 200)
+    in_parts = Neural(folds=2, steps=40).estimate(x, y)
+    assert in_parts.value == pytest.approx(whole.value, abs=whole.stderr)
+    assert in_parts.stderr == pytest.approx(whole.stderr, rel=0.5)
+
+
 # Bad input
 
 

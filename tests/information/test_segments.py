@@ -128,6 +128,29 @@ def test_rows_beside_a_cut_are_left_out_as_told():
 
 
 @pytest.mark.parametrize(
+    ("length", "gap", "stride", "words"),
+    [(0, 1, None, "one token"), (3, -4, None, "0 tokens or more"), (3, 1, 0, "1 token or more")],
+)
+def test_segments_that_cannot_be_are_refused(length, gap, stride, words):
+    with pytest.raises(InfolmError, match=words):
+        segment_pairs(np.arange(30), length, gap, stride)
+
+
+@pytest.mark.parametrize(
+    ("x", "overlap", "words"),
+    [
+        (np.full((400, 3), 9), 0, "not among 4 types"),
+        (np.zeros(400, int), 0, r"give \(N, L\) integers"),
+        (np.zeros((400, 3)), 0, r"give \(N, L\) integers"),
+        (np.arange(1200).reshape(400, 3) % 4, 70, "rows are left to train on"),
+    ],
+)
+def test_tokens_that_are_none_and_too_much_overlap_are_refused(x, overlap, words):
+    with pytest.raises(InfolmError, match=words):
+        Segments(types=4, folds=2, overlap=overlap).estimate(x, x)
+
+
+@pytest.mark.parametrize(
     ("estimator", "rows", "words"),
     [
         (Segments(4), (399, 399), "399 and 399 segments.*at least 400"),
