@@ -57,7 +57,7 @@ STEPS = 2000
 EVERY = 40  # steps between validations
 PATIENCE = 5  # validations without a better one
 MEMORY = 0.99  # of the moving average of the weights
-VALIDATION = 0.1  # of the rows that are not tested
+VALIDATION = 0.1  # of the rows that are not tested; 100 rows, or a quarter, where these are few
 GROUPS = 10  # of the jackknife
 BLOCK = 256  # rows scored at a time
 READ = 4000  # rows whose pairs are all read at once, at most: 64 MB of scores
@@ -244,7 +244,7 @@ def parts(samples: int, folds: int, margin: int | None, seed: int) -> Iterator[P
     for test in np.array_split(np.arange(samples), folds):
         rest = (test[-1] + 1 + np.arange(samples - len(test))) % samples
         rest = rest[margin : len(rest) - margin]
-        valid = round(VALIDATION * len(rest))
+        valid = round(max(VALIDATION * len(rest), min(100, len(rest) / 4)))
         train = rest[valid + margin :]
         if len(train) < 2 * GROUPS:
             raise InfolmError(
