@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ def summary(name: str, of: list[Record]) -> list[str]:
     wrong = errors(of)
     cells = {record["task"] for record in of}
     spreads = [errors([r for r in of if r["task"] == cell]) for cell in cells]
-    spread = math.sqrt(np.mean([np.var(each, ddof=1) for each in spreads if len(each) > 1] or [0]))
+    repeated = [np.var(each, ddof=1) for each in spreads if len(each) > 1]
     below = [e["value"] <= r["truth"] + 2 * e["stderr"] for e, r in zip(found, of, strict=True)]
     covered = [
         e["interval"][0] <= r["truth"] <= e["interval"][1] for e, r in zip(found, of, strict=True)
@@ -132,7 +133,7 @@ def summary(name: str, of: list[Record]) -> list[str]:
         f"{len(of)}",
         f"{wrong.mean():+.3f}",
         f"{np.abs(wrong).max():.3f}",
-        f"{spread:.3f}",
+        f"{math.sqrt(np.mean(repeated)):.3f}" if repeated else "",
         f"{np.mean([e['stderr'] for e in found]):.3f}",
         share(below),
         share(covered),
@@ -196,34 +197,30 @@ def draw(of: list[Record], names: list[str], path: Path) -> None:
     for panel, dimension in zip(panels, dimensions, strict=True):
         here = [record for record in of if record["dimension"] == dimension]
         truths = sorted({round(record["truth"], 6) for record in here})
-        for at, name in enumerate(names):
-            offset = 1.03 ** (at - len(names) / 2)
-            for truth in truths:
-                some = [
-                    record["estimate"]
-                    for record in here
-                    if record["job"][0] == name and round(record["truth"], 6) == truth
-                ]
-                if not some:
-                    continue
-                values = [estimate["value"] for estimate in some]
-                ends = np.mean([estimate["interval"] for estimate in some], axis=0)
-                warned = np.mean([bool(estimate["warning"]) for estimate in some]) > 0.5
-                panel.plot([truth * offset] * 2, ends, color=colours[at], lw=1, alpha=0.6)
-                panel.plot(
-                    truth * offset,
-                    np.mean(values),
-                    "o",
-                    ms=4.5,
-                    color=colours[at],
-                    mfc="white" if warned else colours[at],
-                    label=name if truth == truths[0] else None,
-                )
-        panel.plot([0.1, 5], [0.1, 5], color="0.6", lw=0.8, zorder=0)
-        panel.set(xscale="log", title=f"{dimension} + {dimension} dimensions", xlabel="true nats")
-        panel.set_xticks(truths, [f"{truth:g}" for truth in truths], minor=False)
-        panel.set_xticks([], minor=True)
-        panel.set(xlim=(0.13, 4.6), ylim=(-0.1, 3.6))
+        for (group, truth), (at, name) in product(enumerate(truths), enumerate(names)):
+            some = [
+                record["estimate"]
+                for record in here
+                if record["job"][0] == name and round(record["truth"], 6) == truth
+            ]
+            if not some:
+                continue
+            place = group + 0.8 * ((at + 0.5) / len(names) - 0.5)
+            ends = np.mean([estimate["interval"] for estimate in some], axis=0)
+            warned = np.mean([bool(estimate["warning"]) for estimate in some]) > 0.5
+            panel.plot([place] * 2, ends, color=colours[at], lw=1.2)
+            panel.plot(
+                place,
+                np.mean([estimate["value"] for estimate in some]),
+                "o",
+                ms=5,
+                color=colours[at],
+                mfc="white" if warned else colours[at],
+                label=name if group == 0 else None,
+            )
+        panel.hlines(truths, *np.add.outer([-0.45, 0.45], range(len(truths))), color="0.4", lw=0.8)
+        panel.set(title=f"{dimension} + {dimension} dimensions", xlabel="true nats")
+        panel.set_xticks(range(len(truths)), [f"{truth:g}" for truth in truths])
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("estimated nats")
     panels[-1].legend(fontsize=7.5, frameon=False, loc="upper left", ncols=2)
