@@ -263,10 +263,13 @@ def best_cut(scores: Tensor, bound: Bound) -> tuple[float, float]:
     """What the bound is chosen by, best over the heights to cut scores off at; and the height.
 
     The heights are quantiles of the scores of true pairs, so that none counts that is higher than
-    all of theirs. The lowest within `TOLERANCE` of the best is taken.
+    all of theirs, nor one that could outweigh all others together. The lowest within `TOLERANCE`
+    of the best is taken.
     """
     positive, negative = bounds.contrast(scores)
-    heights = positive.quantile(torch.tensor(CUTS)).tolist() if bound.cut else [math.inf]
+    most = 2 * math.log(len(scores))  # e to its power is the number of pairs
+    heights = positive.quantile(torch.tensor(CUTS)).clamp(max=most).tolist()
+    heights = heights if bound.cut else [math.inf]
     values = [bound.chosen(positive.clamp(max=h), negative.clamp(max=h)).item() for h in heights]
     at = next(i for i, value in enumerate(values) if value >= max(values) - TOLERANCE)
     return values[at], heights[at]
