@@ -7,6 +7,7 @@ all pairs of a batch by one matrix product, the others run a network on every pa
 is 0 before training, so that it can start as a correction of another.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -37,13 +38,13 @@ def silent(network: nn.Sequential) -> nn.Sequential:
     return network
 
 
-class Critic(nn.Module):
+class Critic(nn.Module, ABC):
     """The interface of critics."""
 
     group: int
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        raise NotImplementedError
+    @abstractmethod
+    def forward(self, x: Tensor, y: Tensor) -> Tensor: ...
 
 
 class Separable(Critic):

@@ -108,9 +108,7 @@ class PlugIn:
         return "plug-in"
 
     def estimate(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
-        a, b = _discrete(x, y)
-        table, shuffle = Table.of(a, b), Table.of(a, shuffled(b, self.seed))
-        return _estimate(self.name, table, shuffle, Table.plug_in)
+        return _estimate(self.name, x, y, self.seed, Table.plug_in)
 
 
 @dataclass(frozen=True)
@@ -127,9 +125,7 @@ class MillerMadow:
         return "miller-madow"
 
     def estimate(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
-        a, b = _discrete(x, y)
-        table, shuffle = Table.of(a, b), Table.of(a, shuffled(b, self.seed))
-        return _estimate(self.name, table, shuffle, Table.miller_madow)
+        return _estimate(self.name, x, y, self.seed, Table.miller_madow)
 
 
 def _discrete(x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Rows, Rows]:
@@ -145,7 +141,7 @@ def _discrete(x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Rows, Rows]:
 
 
 def _estimate(
-    name: str, table: Table, shuffle: Table, method: Callable[[Table], float]
+    name: str, x: npt.ArrayLike, y: npt.ArrayLike, seed: int, method: Callable[[Table], float]
 ) -> Estimate:
     """The estimate, with an interval that allows for what the bias may be.
 
@@ -153,7 +149,9 @@ def _estimate(
     independence, more than it elsewhere), and their errors. Near independence the error grows with
     the square root of I; hence z^2 / 2N more upwards, z the quantile.
     """
-    samples, value, permuted = len(table.x), method(table), method(shuffle)
+    a, b = _discrete(x, y)
+    table, shuffle = Table.of(a, b), Table.of(a, shuffled(b, seed))
+    samples, value, permuted = len(a), method(table), method(shuffle)
     stderr = _stderr(table)
     plain, corrected = table.plug_in(), table.miller_madow()
     centres = (plain, plain - shuffle.plug_in(), corrected, corrected - shuffle.miller_madow())

@@ -63,7 +63,9 @@ ESTIMATORS: dict[str, Entry] = {
         "mine", "lower", "Donsker-Varadhan with MINE's gradient", "the one to begin with"
     ),
     "nwj": _neural("nwj", "lower", "Nguyen, Wainwright and Jordan", "to compare: no log of a mean"),
-    "js": _neural("js", "lower", "Jensen-Shannon proxy, read by NWJ", "to compare: steadier"),
+    "js": _neural(
+        "js", "lower", "Jensen-Shannon proxy, read by NWJ", "to compare: steady training"
+    ),
     "js-dv": _neural(
         "js-dv", "lower", "Jensen-Shannon proxy, read by Donsker-Varadhan", "text, as BMI does"
     ),
