@@ -246,7 +246,7 @@ def parts(samples: int, folds: int, margin: int | None, seed: int) -> Iterator[P
         rest = rest[margin : len(rest) - margin]
         valid = round(max(VALIDATION * len(rest), min(100, len(rest) / 4)))
         train = rest[valid + margin :]
-        if len(train) < 2 * GROUPS:
+        if len(train) < GROUPS:
             raise InfolmError(
                 f"{len(train)} rows are left to train on: give more rows, or fewer that overlap"
             )
