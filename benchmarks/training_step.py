@@ -22,6 +22,7 @@ from infolm.config import load_recipe
 from infolm.data.stream import Stream
 from infolm.models.recurrent import RecurrentModel
 from infolm.nn.cells.lstm import LSTM
+from infolm.nn.dropout import Rates
 from infolm.objectives.likelihood import Likelihood
 from infolm.training.loop import Loop, Term
 from infolm.training.optimisers import build_optimiser
@@ -35,6 +36,9 @@ class Nobody:
     """A watcher that looks away."""
 
     def step(self, progress: float, nll: float, tokens: int) -> None: ...
+    def validated(self, step: int, progress: float, loss: float) -> None:
+        pass
+
     def say(self, text: str) -> None: ...
 
 
@@ -78,7 +82,7 @@ def main() -> None:
     value, a, b = ratio(loop._take_step, bare, repeats=5)
     print(f"training step / bare step: {value:.2f} (bar 1.10; {a:.2f} s / {b:.2f} s)")
 
-    dropped = LSTM(size, recipe.model.hidden, weight_drop=0.5).train()
+    dropped = LSTM(size, recipe.model.hidden, Rates(weight=0.5)).train()
     plain = nn.LSTM(size, recipe.model.hidden)
     x = torch.randn(steps, batch, size)
     state = dropped.initial_state(batch)

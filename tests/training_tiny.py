@@ -45,6 +45,9 @@ class Silent:
     def step(self, progress: float, nll: float, tokens: int) -> None:
         pass
 
+    def validated(self, step: int, progress: float, loss: float) -> None:
+        pass
+
     def say(self, text: str) -> None:
         self.said.append(text)
 

@@ -116,5 +116,8 @@ class TrainingBar:
         text = f"loss {self._loss:.3f}  perplexity {perplexity:.1f}  {speed:,.0f} tokens/s"
         self._bar.update(progress, text)
 
+    def validated(self, step: int, progress: float, loss: float) -> None:
+        pass
+
     def say(self, text: str) -> None:
         err.print(text)

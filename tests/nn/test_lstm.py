@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from infolm.nn.cells.lstm import LSTM
-from infolm.nn.dropout import mask
+from infolm.nn.dropout import Rates, mask
 
 
 def reference(layer: LSTM, weight_hh: torch.Tensor) -> nn.LSTM:
@@ -32,7 +32,7 @@ def by_hand(layer, weight_hh, x, h, c):
 
 def test_a_fixed_mask_gives_nn_lstm_with_the_masked_matrix_values_and_gradients():
     torch.manual_seed(0)
-    layer = LSTM(5, 7, weight_drop=0.5).double().train()
+    layer = LSTM(5, 7, Rates(weight=0.5)).double().train()
     x = torch.randn(6, 3, 5, dtype=torch.double, requires_grad=True)
     state = tuple(torch.randn(1, 3, 7, dtype=torch.double) for _ in range(2))
     torch.manual_seed(42)
@@ -56,7 +56,7 @@ def test_a_fixed_mask_gives_nn_lstm_with_the_masked_matrix_values_and_gradients(
 
 def test_without_weight_drop_it_is_nn_lstm():
     torch.manual_seed(0)
-    layer = LSTM(5, 7)
+    layer = LSTM(5, 7, Rates())
     x = torch.randn(6, 3, 5)
     outputs, _ = layer(x, layer.initial_state(3))
     torch.testing.assert_close(outputs, reference(layer, layer.weight_hh)(x)[0])
@@ -64,7 +64,7 @@ def test_without_weight_drop_it_is_nn_lstm():
 
 def test_the_mask_acts_in_training_and_only_there():
     torch.manual_seed(0)
-    layer = LSTM(5, 7, weight_drop=0.5)
+    layer = LSTM(5, 7, Rates(weight=0.5))
     x = torch.randn(6, 3, 5)
     state = layer.initial_state(3)
     first, second = layer(x, state)[0], layer(x, state)[0]
@@ -77,7 +77,7 @@ def test_the_mask_acts_in_training_and_only_there():
 
 
 def test_gradients_reach_the_raw_weight_and_state_dict_holds_it_once():
-    layer = LSTM(5, 7, weight_drop=0.5)
+    layer = LSTM(5, 7, Rates(weight=0.5))
     layer(torch.randn(6, 3, 5), layer.initial_state(3))[0].sum().backward()
     assert layer.weight_hh.grad.abs().sum() > 0
     assert list(layer.state_dict()) == ["weight_ih", "weight_hh", "bias_ih", "bias_hh"]
@@ -86,7 +86,7 @@ def test_gradients_reach_the_raw_weight_and_state_dict_holds_it_once():
 
 def test_the_state_carries_over_a_cut():
     torch.manual_seed(0)
-    layer = LSTM(5, 7).double()
+    layer = LSTM(5, 7, Rates()).double()
     x = torch.randn(9, 2, 5, dtype=torch.double)
     whole, end = layer(x, layer.initial_state(2))
     first, middle = layer(x[:4], layer.initial_state(2))

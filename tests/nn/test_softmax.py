@@ -1,4 +1,6 @@
-"""The lean softmax equals log_softmax and cross entropy, values and gradients."""
+"""The lean softmax and its mixtures equal the plain sums of probabilities, values and gradients."""
+
+import math
 
 import pytest
 import torch
@@ -9,41 +11,173 @@ from torch.nn import functional
 from infolm.nn import softmax
 from infolm.nn.softmax import Softmax
 
+INPUTS, SIZE = 6, 5
 
-def make(vocabulary=13, size=5, tied=True, seed=0):
+
+def make(vocabulary=13, inputs=SIZE, tied=True, experts=1, seed=0):
     torch.manual_seed(seed)
-    head = Softmax(vocabulary, size, tied, bound=0.5).double()
-    return head, torch.randn(vocabulary, size, dtype=torch.double, requires_grad=True)
+    head = Softmax(vocabulary, inputs, SIZE, tied, experts, bound=1.0).double()
+    return head, torch.randn(vocabulary, SIZE, dtype=torch.double, requires_grad=True)
 
 
-def logits(head, x, embedding):
-    return functional.linear(x, embedding if head.weight is None else head.weight, head.bias)
+def make_input(*shape):
+    return torch.randn(*shape, dtype=torch.double, requires_grad=True)
 
 
-@settings(deadline=None, max_examples=25)
-@given(tokens=st.integers(1, 40), vocabulary=st.integers(2, 30), rows=st.integers(1, 50))
-def test_loss_and_gradients_are_those_of_cross_entropy_for_any_block(tokens, vocabulary, rows):
-    head, embedding = make(vocabulary)
-    x = torch.randn(tokens, 5, dtype=torch.double, requires_grad=True)
-    y = torch.randint(0, vocabulary, (tokens,))
+def probabilities(head, x, embedding):
+    """p(. | x) as the equations have it, each expert by itself: x (..., H) -> (..., V)."""
+    weight = embedding if head.weight is None else head.weight
+    if head.prior is None:
+        y = x if head.projection is None else x @ head.projection.t()
+        return (y @ weight.t() + head.bias).softmax(-1)
+    pi = (x @ head.prior.t()).softmax(-1)
+    total = 0
+    for k in range(head.experts):
+        rows = slice(k * SIZE, (k + 1) * SIZE)
+        y = torch.tanh(x @ head.projection[rows].t() + head.projection_bias[rows])
+        total = total + pi[..., k, None] * (y @ weight.t() + head.bias).softmax(-1)
+    return total
+
+
+def naive_nll(head, x, targets, embedding):
+    """The sum over tokens that are not padding of -ln of the samples' mean probability."""
+    p = probabilities(head, x, embedding)
+    if x.dim() > targets.dim() + 1:
+        p = p.mean(-2)
+    counted = targets >= 0
+    return -p[counted].gather(-1, targets[counted][:, None]).log().sum()
+
+
+def gradients(loss, head, *inputs):
+    return torch.autograd.grad(loss, [*inputs, *head.parameters()])
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    tokens=st.integers(1, 40),
+    vocabulary=st.integers(2, 30),
+    experts=st.integers(1, 4),
+    samples=st.integers(0, 3),
+    inputs=st.sampled_from([SIZE, INPUTS]),
+    tied=st.booleans(),
+    block=st.integers(1, 900),
+    seed=st.integers(0, 9),
+)
+def test_loss_and_every_gradient_are_the_naive_ones_for_any_block(
+    tokens, vocabulary, experts, samples, inputs, tied, block, seed
+):
+    """Samples 0 stands for an x without that dimension; targets may be padding."""
+    head, embedding = make(vocabulary, inputs, tied, experts, seed)
+    x = make_input(tokens, *([samples] if samples else []), inputs)
+    y = torch.randint(-1, vocabulary, (tokens,))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(softmax, "_block_rows", lambda _: rows)
+        patch.setattr(softmax, "BLOCK_ELEMENTS", block)
         ours = head.nll_sum(x, y, embedding)
         each = head.log_prob(x, y, embedding)
-    theirs = functional.cross_entropy(logits(head, x, embedding), y, reduction="sum")
+        whole = head.log_probs(x, embedding)
+    torch.testing.assert_close(whole.exp(), probabilities(head, x, embedding))
+    theirs = naive_nll(head, x, y, embedding)
     torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(-each.sum(), theirs)
-    inputs = [x, embedding, head.bias]
+    read = [x, embedding] if tied else [x]
+    torch.testing.assert_close(gradients(3 * ours, head, *read), gradients(3 * theirs, head, *read))
+
+
+@pytest.mark.parametrize("experts", [1, 3])
+def test_gradients_by_finite_differences(experts):
+    head, embedding = make(inputs=INPUTS, experts=experts)
+    x = make_input(4, 2, INPUTS)
+    y = torch.tensor([3, -1, 12, 0])
+    # The head's own parameters are perturbed in place, so the function need not read them.
+    everything = (x, embedding, *head.parameters())
+    assert torch.autograd.gradcheck(lambda a, b, *_: head.nll_sum(a, y, b), everything)
+
+
+def test_one_expert_is_a_softmax():
+    head, embedding = make()
+    x, y = make_input(7, SIZE), torch.randint(0, 13, (7,))
+    logits = functional.linear(x, embedding, head.bias)
+    cross_entropy = functional.cross_entropy(logits, y, reduction="sum")
+    torch.testing.assert_close(head.nll_sum(x, y, embedding), cross_entropy)
+    torch.testing.assert_close(head.log_probs(x, embedding), logits.log_softmax(-1))
+
+
+def test_experts_that_agree_are_one_softmax_of_the_latent():
+    head, embedding = make(inputs=INPUTS, experts=3)
+    with torch.no_grad():
+        head.projection.copy_(head.projection[:SIZE].repeat(3, 1))
+        head.projection_bias.copy_(head.projection_bias[:SIZE].repeat(3))
+    x, y = make_input(7, INPUTS), torch.randint(0, 13, (7,))
+    latent = torch.tanh(x @ head.projection[:SIZE].t() + head.projection_bias[:SIZE])
+    logits = functional.linear(latent, embedding, head.bias)
     torch.testing.assert_close(
-        torch.autograd.grad(3 * ours, inputs), torch.autograd.grad(3 * theirs, inputs)
+        head.nll_sum(x, y, embedding), functional.cross_entropy(logits, y, reduction="sum")
     )
 
 
-def test_gradients_by_finite_differences():
+@pytest.mark.parametrize("experts", [1, 3])
+@pytest.mark.parametrize("samples", [1, 4])
+def test_equal_dropout_samples_are_one_sample(experts, samples):
+    head, embedding = make(experts=experts)
+    x, y = make_input(2, 3, SIZE), torch.randint(0, 13, (2, 3))
+    one = head.nll_sum(x, y, embedding)
+    many = head.nll_sum(x[..., None, :].expand(2, 3, samples, SIZE), y, embedding)
+    torch.testing.assert_close(many, one)
+    torch.testing.assert_close(
+        gradients(many, head, x, embedding), gradients(one, head, x, embedding)
+    )
+
+
+def test_more_samples_tighten_the_bound():
+    """The mean of -ln p over samples is at least -ln of their mean p (Jensen)."""
     head, embedding = make()
-    x = torch.randn(4, 5, dtype=torch.double, requires_grad=True)
-    y = torch.randint(0, 13, (4,))
-    assert torch.autograd.gradcheck(lambda a, b: head.nll_sum(a, y, b), (x, embedding))
+    x, y = make_input(50, 8, SIZE), torch.randint(0, 13, (50,))
+    together = head.nll_sum(x, y, embedding)
+    apart = head.nll_sum(x, y[:, None].expand(50, 8), embedding) / 8
+    assert together < apart
+
+
+@pytest.mark.parametrize("experts", [1, 3])
+def test_padding_costs_nothing_and_gets_no_gradient(experts):
+    head, embedding = make(experts=experts)
+    x, y = make_input(4, 3, SIZE), torch.randint(0, 13, (4, 3))
+    padded = y.clone()
+    padded[1:, 2] = -1
+    counted = padded >= 0
+    loss = head.nll_sum(x, padded, embedding)
+    torch.testing.assert_close(loss, head.nll_sum(x[counted], y[counted], embedding))
+    (grad,) = torch.autograd.grad(loss, x)
+    assert not grad[~counted].any()
+    assert grad[counted].abs().sum(-1).all()
+    each = head.log_prob(x, padded, embedding)
+    assert not each[~counted].any()
+    torch.testing.assert_close(each[counted], head.log_prob(x, y, embedding)[counted])
+
+
+@pytest.mark.parametrize("experts", [1, 3])
+def test_a_batch_of_padding_alone_has_loss_and_gradient_zero(experts):
+    head, embedding = make(experts=experts)
+    x, y = make_input(2, SIZE), torch.full((2,), -1)
+    loss = head.nll_sum(x, y, embedding)
+    loss.backward()
+    assert loss.item() == 0
+    assert not x.grad.any()
+    assert not embedding.grad.any()
+    assert not head.log_prob(x, y, embedding).any()
+
+
+def test_shapes_and_names_of_the_parameters():
+    def shapes(**arguments):
+        return {n: tuple(p.shape) for n, p in make(**arguments)[0].named_parameters()}
+
+    assert shapes() == {"bias": (13,)}
+    assert shapes(tied=False) == {"bias": (13,), "weight": (13, SIZE)}
+    assert shapes(inputs=INPUTS) == {"bias": (13,), "projection": (SIZE, INPUTS)}
+    assert shapes(inputs=INPUTS, tied=False) == {"bias": (13,), "weight": (13, INPUTS)}
+    mixture = {"projection": (3 * SIZE, INPUTS), "projection_bias": (3 * SIZE,)}
+    mixture |= {"bias": (13,), "prior": (3, INPUTS)}
+    assert shapes(inputs=INPUTS, experts=3) == mixture
+    assert shapes(inputs=INPUTS, experts=3, tied=False) == mixture | {"weight": (13, SIZE)}
 
 
 def test_an_untied_weight_is_used_and_trained():
@@ -54,25 +188,81 @@ def test_an_untied_weight_is_used_and_trained():
     assert head.weight.grad.abs().sum() > 0
 
 
-def test_probabilities_sum_to_one_and_agree_with_log_prob():
-    head, embedding = make()
-    x = torch.randn(3, 2, 5, dtype=torch.double)
-    whole = head.log_probs(x, embedding)
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
+@pytest.mark.parametrize("experts", [1, 3])
+def test_temperature_is_a_power_of_the_whole_mixture(experts, temperature):
+    head, embedding = make(inputs=INPUTS, experts=experts)
+    x, y = make_input(3, 2, INPUTS), torch.randint(0, 13, (3, 2))
+    power = probabilities(head, x, embedding) ** (1 / temperature)
+    expected = (power / power.sum(-1, keepdim=True)).log()
+    with torch.inference_mode():
+        whole = head.log_probs(x, embedding, temperature)
+        chosen = head.log_prob(x, y, embedding, temperature)
+    torch.testing.assert_close(whole, expected)
+    torch.testing.assert_close(chosen, expected.gather(-1, y[..., None]).squeeze(-1))
     torch.testing.assert_close(whole.exp().sum(-1), torch.ones(3, 2, dtype=torch.double))
-    y = torch.randint(0, 13, (3, 2))
-    torch.testing.assert_close(
-        head.log_prob(x, y, embedding), whole.gather(-1, y[..., None]).squeeze(-1)
-    )
+
+
+def test_temperature_of_an_average_over_dropout_samples():
+    head, embedding = make(experts=2)
+    x, y = make_input(4, 3, SIZE), torch.randint(0, 13, (4,))
+    power = probabilities(head, x, embedding).mean(1) ** (1 / 0.7)
+    expected = (power / power.sum(-1, keepdim=True)).log().gather(1, y[:, None]).squeeze(1)
+    torch.testing.assert_close(head.log_prob(x, y, embedding, 0.7), expected)
+
+
+@pytest.mark.parametrize("experts", [1, 3])
+def test_limits_of_the_temperature_are_the_mode_and_uniform(experts):
+    head, embedding = make(experts=experts)
+    x = make_input(4, SIZE)
+    mode = head.log_probs(x, embedding).argmax(-1)
+    cold = head.log_probs(x, embedding, 1e-6)
+    assert torch.equal(cold.exp(), functional.one_hot(mode, 13).double())
+    hot = head.log_probs(x, embedding, 1e9)
+    torch.testing.assert_close(hot, torch.full_like(hot, -math.log(13)), atol=1e-6, rtol=0)
 
 
 def test_a_hopeless_target_has_a_finite_loss_in_single_precision():
-    head = Softmax(3, 1, True, bound=0.0)
+    head = Softmax(3, 1, 1, True, experts=1, bound=0.0)
     embedding = torch.tensor([[200.0], [0.0], [-200.0]], requires_grad=True)
     loss = head.nll_sum(torch.ones(1, 1), torch.tensor([2]), embedding)
     assert loss.item() == pytest.approx(400)
 
 
-def test_no_tokens_by_vocabulary_tensor_is_made():
+@pytest.mark.parametrize("experts", [1, 3])
+@pytest.mark.parametrize("target", [0, 1, 2])
+def test_extreme_logits_are_finite_in_single_precision(experts, target):
+    """Logits of +-1e4 and priors as far apart: nothing overflows or turns into nan."""
+    torch.manual_seed(0)
+    head = Softmax(3, 2, 2, True, experts, bound=1.0)
+    embedding = torch.tensor([[1e4, 0.0], [0.0, 0.0], [-1e4, 0.0]], requires_grad=True)
+    if experts > 1:
+        with torch.no_grad():
+            head.prior.mul_(1e4)
+    x = torch.tensor([[1.0, -1.0], [-1.0, 1.0]], requires_grad=True)
+    y = torch.full((1,), target)
+    loss = head.nll_sum(x[None], y, embedding)
+    assert torch.isfinite(loss)
+    torch.testing.assert_close(-head.log_prob(x[None], y, embedding)[0], loss)
+    for grad in gradients(loss, head, x, embedding):
+        assert torch.isfinite(grad).all()
+    for temperature in (0.1, 1.0, 10.0):
+        whole = head.log_probs(x, embedding, temperature)
+        torch.testing.assert_close(whole.exp().sum(-1), torch.ones(2))
+
+
+@pytest.mark.parametrize("experts", [1, 3])
+def test_half_precision_inputs_are_taken_in_the_precision_of_the_weights(experts):
+    head, embedding = make(experts=experts)
+    x, y = make_input(4, SIZE), torch.randint(0, 13, (4,))
+    half = x.detach().bfloat16()
+    loss = head.nll_sum(half, y, embedding)
+    torch.testing.assert_close(loss, head.nll_sum(half.double(), y, embedding))
+    torch.testing.assert_close(-head.log_prob(half, y, embedding).sum(), loss.detach())
+
+
+@pytest.mark.parametrize("experts", [1, 10])
+def test_no_tokens_by_vocabulary_tensor_is_made(experts):
     """The largest tensor alive in forward and backward is a block of logits."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -86,12 +276,14 @@ def test_no_tokens_by_vocabulary_tensor_is_made():
                     self.elements = max(self.elements, tensor.numel())
             return out
 
-    vocabulary, tokens = 50_000, 500
-    head = Softmax(vocabulary, 4, True, bound=0.1)
+    vocabulary, tokens = 50_000, 500 // experts
+    head = Softmax(vocabulary, 4, 4, True, experts, bound=0.1)
     embedding = torch.randn(vocabulary, 4, requires_grad=True)
     x = torch.randn(tokens, 4, requires_grad=True)
     y = torch.randint(0, vocabulary, (tokens,))
     with Largest() as largest:
         head.nll_sum(x, y, embedding).backward()
         head.log_prob(x, y, embedding)
-    assert largest.elements <= softmax.BLOCK_ELEMENTS < tokens * vocabulary
+        head.log_prob(x, y, embedding, 0.7)
+        head.log_probs(x[:50], embedding)
+    assert largest.elements <= softmax.BLOCK_ELEMENTS < tokens * experts * vocabulary

@@ -73,3 +73,60 @@ def test_the_state_is_carried_without_gradient_and_starts_anew_where_the_batch_i
     fresh = objective(model, batch(fresh=True, seed=2), None)
     torch.testing.assert_close(anew.loss, fresh.loss)
     assert abs(carried.loss.item() - anew.loss.item()) > 1e-6
+
+
+# -- several dropout samples, padding ----------------------------------------------------------
+
+
+def test_probabilities_are_averaged_over_the_samples_not_their_logs():
+    """Against the samples' own outputs: ln(1/D sum_d p_d) per token, the state of each its own."""
+    model, b = make(output_dropout=0.5), batch()
+    model.train()
+    torch.manual_seed(3)
+    estimate = Likelihood(LikelihoodConfig(dropout_samples=4))(model, b, None)
+    torch.manual_seed(3)
+    output = model(torch.cat([b.tokens] * 4, 1), model.initial_state(12))
+    log_p = model.log_probs(output.dropped).gather(-1, torch.cat([b.targets] * 4, 1)[..., None])
+    columns = [log_p[:, 3 * d : 3 * d + 3, 0] for d in range(4)]
+    assert not torch.equal(columns[0], columns[1])  # each has its own mask
+    mean = sum(column.exp() for column in columns) / 4
+    torch.testing.assert_close(estimate.loss, -mean.log().mean())
+    assert estimate.count == 15
+    assert [h.shape[1] for h, _ in estimate.carry] == [12, 12]
+
+
+def test_more_samples_bound_tighter():
+    """In expectation the loss falls with D (Burda et al. 2016, theorem 1)."""
+    model, b = make(output_dropout=0.5), batch()
+    model.train()
+    with torch.no_grad():
+        model.embedding.mul_(30)  # far from flat, so that masks matter
+        means, errors = [], []
+        for samples in (1, 4):
+            objective = Likelihood(LikelihoodConfig(dropout_samples=samples))
+            losses = torch.stack([objective(model, b, None).loss for _ in range(100)])
+            means.append(float(losses.mean()))
+            errors.append(float(losses.var()) / 100)
+    assert means[0] - means[1] > 4 * sum(errors) ** 0.5
+
+
+def test_without_dropout_the_number_of_samples_changes_nothing():
+    model, b = make(), batch()
+    config = {"ar": 1, "tar": 1}
+    one = Likelihood(LikelihoodConfig(**config))(model, b, None)
+    three = Likelihood(LikelihoodConfig(dropout_samples=3, **config))(model, b, None)
+    torch.testing.assert_close(one.loss, three.loss)
+    torch.testing.assert_close(one.terms, three.terms)
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_padding_does_not_count_in_the_loss_nor_in_the_penalties(samples):
+    model, b = make(), batch()
+    objective = Likelihood(LikelihoodConfig(ar=1, tar=1, dropout_samples=samples))
+    whole = objective(model, b, None)
+    tokens = torch.cat([b.tokens, torch.zeros(4, 3, dtype=torch.long)])
+    targets = torch.cat([b.targets, -torch.ones(4, 3, dtype=torch.long)])
+    padded = objective(model, Batch(tokens, targets, True, 1.0), None)
+    torch.testing.assert_close(padded.loss, whole.loss)
+    torch.testing.assert_close(padded.terms, whole.terms)
+    assert padded.count == whole.count

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 import torch
-from training_tiny import Silent, quiet, tiny_recipe
+from training_tiny import Silent, quiet, tiny_recipe, tiny_tree
 
 from infolm.config import Recipe
 from infolm.errors import InfolmError, RunError
@@ -147,6 +147,121 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_the_checkpoint_stays_good(
     assert state["step"] == 7
     assert all(torch.isfinite(w).all() for w in state["model"].values())
     run(changed(recipe, train={"max_steps": 9}), tmp_path / "run", resume=True)
+
+
+def poison_at(monkeypatch, *steps):
+    """The weights turn to NaN before the steps named, once each."""
+    original, left = Loop._take_step, list(steps)
+
+    def poisoned(self):
+        if self.step in left:
+            left.remove(self.step)
+            with torch.no_grad():
+                self.raw_model.embedding.fill_(math.nan)
+        return original(self)
+
+    monkeypatch.setattr(Loop, "_take_step", poisoned)
+
+
+def recovering(small_text, **train):
+    settings = {"recover": True, "max_steps": 20, "validate_every": 5, **train}
+    tree = tiny_tree(small_text, **settings)
+    tree["optimiser"] = {"kind": "radam", "learning_rate": 0.01}
+    tree["averaging"] = {"kind": "none"}
+    return Recipe.model_validate(tree)
+
+
+def test_after_a_divergence_training_goes_on_from_the_best_validation(
+    tmp_path, small_text, monkeypatch
+):
+    poison_at(monkeypatch, 12, 17)
+    seen = {}
+    original = Loop._recover
+
+    def spy(self, log, why):
+        original(self, log, why)
+        best = checkpoint.load(self.run_folder.best)
+        seen[self.step] = (
+            all(torch.equal(w, best["model"][n]) for n, w in self.raw_model.state_dict().items()),
+            self.optimiser.state_dict()["state"][0]["step"].item(),
+        )
+
+    monkeypatch.setattr(Loop, "_recover", spy)
+    watcher = Silent()
+    run(recovering(small_text), tmp_path / "run", watcher=watcher)
+    # Back at the validations of steps 10 and 15, with the optimiser's own count of steps; the
+    # second time two of its steps after 10 are undone too, and three since.
+    assert seen == {12: (True, 10.0), 17: (True, 13.0)}
+    assert [r["step"] for r in records(tmp_path / "run", "event")] == [12, 17]
+    assert "0.81 times the recipe's" in " ".join(watcher.said)
+    state = checkpoint.load(checkpoint.checkpoints(tmp_path / "run" / "checkpoints")[-1])
+    assert state["step"] == 20
+    assert state["recoveries"] == 2
+    assert state["optimiser"]["param_groups"][0]["lr"] <= 0.01 * 0.81 * 1.5
+    assert all(torch.isfinite(w).all() for w in state["model"].values())
+
+
+def test_a_divergence_before_the_first_validation_goes_back_to_the_start(
+    tmp_path, small_text, monkeypatch
+):
+    poison_at(monkeypatch, 3)
+    best = run(recovering(small_text, max_steps=10), tmp_path / "run")
+    assert math.isfinite(best)
+
+
+def test_a_validation_loss_that_blew_up_is_a_divergence(tmp_path, small_text, monkeypatch):
+    recipe = recovering(small_text)
+    original = Loop._take_step
+
+    def jolted(self):
+        if self.step == 11 and not self.recoveries:
+            with torch.no_grad():
+                self.raw_model.softmax.bias.add_(30 * torch.randn_like(self.raw_model.softmax.bias))
+        return original(self)
+
+    monkeypatch.setattr(Loop, "_take_step", jolted)
+    best = run(recipe, tmp_path / "run")
+    assert [(r["step"], r["name"]) for r in records(tmp_path / "run", "event")] == [
+        (15, "diverged")
+    ]
+    assert [r["step"] for r in records(tmp_path / "run", "validation")] == [5, 10, 20]
+    assert best < 5
+
+
+def test_a_run_that_recovered_and_was_cut_ends_with_the_same_bytes(
+    tmp_path, small_text, monkeypatch
+):
+    recipe = recovering(small_text, checkpoint_seconds=0)
+    poison_at(monkeypatch, 12)
+    run(recipe, tmp_path / "alone")
+    monkeypatch.undo()
+    poison_at(monkeypatch, 12)
+    with pytest.raises(OSError, match="lights"):
+        run(recipe, tmp_path / "cut", watcher=Quitting(15))
+    run(recipe, tmp_path / "cut", resume=True)
+    file = "checkpoints/step-000000020.safetensors"
+    assert (tmp_path / "alone" / file).read_bytes() == (tmp_path / "cut" / file).read_bytes()
+
+
+class Quitting(Silent):
+    """Ends the training at the validation of a step."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.at = step
+
+    def validated(self, step, progress, loss):
+        if step == self.at:
+            raise OSError("the lights went out")
+
+
+def test_a_training_that_diverges_again_and_again_ends_with_a_sentence(
+    tmp_path, small_text, monkeypatch
+):
+    monkeypatch.setattr("infolm.training.loop.RECOVERIES", 3)
+    monkeypatch.setattr(Loop, "_take_step", lambda self: None)
+    with pytest.raises(RunError, match=r"has diverged 4 times, last at step 0.*learning_rate"):
+        run(recovering(small_text), tmp_path / "run")
 
 
 def test_epochs_end_it_and_each_is_validated(tmp_path, small_text):

@@ -1,45 +1,101 @@
 """The recurrent language model: an embedding, a stack of cells, a softmax."""
 
 import math
-from typing import Annotated, Literal, NamedTuple
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import torch
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 
-from infolm.nn.cells.lstm import State
-from infolm.nn.dropout import embedding_dropout, locked_dropout
+from infolm.errors import InfolmError
+from infolm.nn.cells.base import Cell, State
+from infolm.nn.cells.elman import Elman
+from infolm.nn.cells.gru import GRU
+from infolm.nn.cells.lstm import LSTM
+from infolm.nn.cells.mogrifier import Mogrifier
+from infolm.nn.cells.multiplicative import MultiplicativeLSTM
+from infolm.nn.cells.rewired import RewiredLSTM
+from infolm.nn.dropout import Rates, embedding_dropout, locked_dropout, step_dropout
 from infolm.nn.softmax import Softmax
-from infolm.nn.stack import Stack
+from infolm.nn.stack import Connections, Stack
 from infolm.section import Section
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
+
+
+def _count(value: Any) -> Any:
+    """'24M' -> 24000000; what is no such word is left to the type's own check."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMG])", value) if isinstance(value, str) else None
+    if not match:
+        return value
+    return round(float(match[1]) * {"k": 1e3, "M": 1e6, "G": 1e9}[match[2]])
 
 
 class DropoutConfig(Section):
     """Rates of the dropouts on activations; 0 switches one off."""
 
     embedding: Rate = Field(0.0, description="whole words of the embedding matrix")
-    input: Rate = Field(0.0, description="the embedded words, one mask over time")
-    hidden: Rate = Field(0.0, description="between layers, one mask over time")
-    output: Rate = Field(0.0, description="the last layer's output, one mask over time")
+    input: Rate = Field(0.0, description="the embedded words")
+    hidden: Rate = Field(0.0, description="each layer's output, where another layer or a sum reads")
+    state: Rate = Field(0.0, description="the state that the matrices read, one mask over time")
+    output: Rate = Field(0.0, description="what the softmax reads")
+    locked: bool = Field(
+        True, description="input, hidden, output: one mask over time, or a new one each step"
+    )
+
+
+class MogrifierConfig(Section):
+    """Rounds in which input and state gate each other before the cell."""
+
+    rounds: int = Field(0, ge=0, description="r; 0: none")
+    rank: int = Field(0, ge=0, description="k of the matrices; 0: full")
+    zigzag: bool = Field(True, description="each gate reads what the one before has made")
+
+
+class SoftmaxConfig(Section):
+    """The distribution over the next token."""
+
+    experts: int = Field(1, ge=1, description="softmaxes of the mixture; 1: a plain softmax")
 
 
 class RecurrentConfig(Section):
     """A recurrent language model."""
 
     kind: Literal["recurrent"] = "recurrent"
-    cell: Literal["lstm"] = Field("lstm", description="the recurrent cell")
-    embedding: int = Field(400, ge=1, description="size of the embedding and of the last layer")
-    hidden: int = Field(1150, ge=1, description="size of the layers but the last")
+    cell: Literal["lstm", "gru", "elman", "rewired", "multiplicative"] = Field(
+        "lstm", description="the recurrent cell"
+    )
+    mogrifier: MogrifierConfig = MogrifierConfig()
+    capped: bool = Field(
+        False, description="input gate at most 1 - forget gate, in lstm and multiplicative"
+    )
+    chrono: float | None = Field(
+        None, gt=2, description="T_max of the forget gate's initial bias; none: uniform, small"
+    )
+    connections: Connections = Field("stacked", description="how the layers are joined")
+    embedding: int = Field(400, ge=1, description="size of the embedding")
+    hidden: int = Field(1150, ge=1, description="size of the layers (stacked: but the last)")
     layers: int = Field(3, ge=1, description="number of recurrent layers")
+    parameters: Annotated[int | None, BeforeValidator(_count)] = Field(
+        None, ge=1, description="weights at most, such as 24M: decides `hidden` and `embedding`"
+    )
+    embedding_ratio: float = Field(
+        1.0, ge=0, description="with `parameters`: embedding / hidden; from 1 on they are equal"
+    )
     tied: bool = Field(True, description="the softmax shares the embedding's weights")
+    softmax: SoftmaxConfig = SoftmaxConfig()
     weight_drop: Rate = Field(0.0, description="DropConnect on the hidden-to-hidden matrices")
     dropout: DropoutConfig = DropoutConfig()
 
 
+C = TypeVar("C", bound=RecurrentConfig)
+
+
 class Output(NamedTuple):
-    """hidden: the last layer's output (T, B, E); dropped: the same behind the output dropout,
+    """hidden: the stack's output (T, B, H); dropped: the same behind the output dropout,
     which the softmax reads; layers: every layer's output; state: after the last step."""
 
     hidden: Tensor
@@ -49,23 +105,35 @@ class Output(NamedTuple):
 
 
 class RecurrentModel(nn.Module):
-    """AWD-LSTM's architecture (Merity et al. 2017): E -> H -> ... -> H -> E, softmax tied.
+    """Every recurrent language model of the recipes; tokens are time-major, (T, B).
 
-    The first layer reads and the last one writes the embedding's size, so that tying needs no
-    projection. The embedding is initialised U(-0.1, 0.1), all else U(-1/sqrt(H), 1/sqrt(H)).
-    Tokens are time-major, (T, B).
+    Stacked (AWD-LSTM, Merity et al. 2017): E -> H -> ... -> H -> E. The first layer reads and the
+    last one writes the embedding's size, so that tying needs no projection.
+    Skip and residual (Melis et al. 2020; Melis 2023): E -> H -> ... -> H, all layers of one size,
+    projected to the embedding's where the two differ and the softmax is tied.
+    The embedding is initialised U(-0.1, 0.1), all else U(-1/sqrt(H), 1/sqrt(H)).
     """
 
     def __init__(self, config: RecurrentConfig, vocabulary: int) -> None:
         super().__init__()
+        config = within_budget(config, lambda sized: RecurrentModel(sized, vocabulary))
         self.config = config
         self.vocabulary = vocabulary
-        sizes = [config.embedding, *[config.hidden] * (config.layers - 1), config.embedding]
+        self.rates = rates(config)
         self.embedding = nn.Parameter(torch.empty(vocabulary, config.embedding).uniform_(-0.1, 0.1))
-        self.stack = Stack(sizes, config.weight_drop, config.dropout.hidden)
+        self.stack = build_stack(config, self.rates)
         self.softmax = Softmax(
-            vocabulary, config.embedding, config.tied, 1 / math.sqrt(config.hidden)
+            vocabulary,
+            config.embedding if config.connections == "stacked" else config.hidden,
+            config.embedding,
+            config.tied,
+            config.softmax.experts,
+            1 / math.sqrt(config.hidden),
         )
+
+    def dropout_scaled(self, factor: float) -> AbstractContextManager[None]:
+        """Inside, every dropout rate is `factor` times the recipe's."""
+        return self.rates.scaled(factor)
 
     def initial_state(self, batch: int) -> list[State]:
         """The state before any token: zeros."""
@@ -73,22 +141,101 @@ class RecurrentModel(nn.Module):
 
     def forward(self, tokens: Tensor, state: list[State]) -> Output:
         """tokens: (T, B) -> what predicts the token after each."""
-        rates = self.config.dropout
+        rates, drop = self.rates, locked_dropout if self.config.dropout.locked else step_dropout
         x = embedding_dropout(self.embedding, tokens, rates.embedding, self.training)
-        x = locked_dropout(x, rates.input, self.training)
-        layers, after = self.stack(x, state)
-        hidden = layers[-1]
-        dropped = locked_dropout(hidden, rates.output, self.training)
-        return Output(hidden, dropped, layers, after)
+        x = drop(x, rates.input, self.training)
+        hidden, layers, after = self.stack(x, state)
+        return Output(hidden, drop(hidden, rates.output, self.training), layers, after)
 
     def nll_sum(self, x: Tensor, targets: Tensor) -> Tensor:
-        """Summed -ln p(target | x) in nats, differentiable; x: (..., E), targets: (...)."""
+        """Summed -ln p(target | x) in nats, differentiable; x: (..., H), targets: (...).
+
+        With x (..., D, H), p is the mean over D dropout samples. A target of -1 does not count.
+        """
         return self.softmax.nll_sum(x, targets, self.embedding)
 
-    def log_prob(self, x: Tensor, targets: Tensor) -> Tensor:
+    def log_prob(self, x: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:
         """ln p(target | x) of each token, without gradient."""
-        return self.softmax.log_prob(x, targets, self.embedding)
+        return self.softmax.log_prob(x, targets, self.embedding, temperature)
 
-    def log_probs(self, x: Tensor) -> Tensor:
+    def log_probs(self, x: Tensor, temperature: float = 1.0) -> Tensor:
         """ln p(. | x) over the whole vocabulary, (..., V)."""
-        return self.softmax.log_probs(x, self.embedding)
+        return self.softmax.log_probs(x, self.embedding, temperature)
+
+
+def rates(config: RecurrentConfig) -> Rates:
+    return Rates(weight=config.weight_drop, **config.dropout.model_dump(exclude={"locked"}))
+
+
+def build_stack(config: RecurrentConfig, rates: Rates) -> Stack:
+    """The layers that `config` describes; its sizes are decided."""
+    widths = [config.hidden] * config.layers
+    if config.connections == "stacked":
+        widths[-1] = config.embedding
+    cells, inputs = [], config.embedding
+    for width in widths:
+        cells.append(build_cell(config, inputs, width, rates))
+        inputs = width
+    return Stack(cells, config.connections, rates, config.dropout.locked)
+
+
+def build_cell(config: RecurrentConfig, inputs: int, hidden: int, rates: Rates) -> Cell:
+    """One layer."""
+    options, mogrifier = config.mogrifier, None
+    if options.rounds:
+        if options.rank > min(inputs, hidden):
+            raise InfolmError(
+                f"model.mogrifier.rank is {options.rank}, above the size of what it gates "
+                f"({inputs} inputs, {hidden} units): lower it, or take 0 for full rank"
+            )
+        mogrifier = Mogrifier(inputs, hidden, options.rounds, options.rank, options.zigzag)
+    cell: Cell
+    match config.cell:
+        case "lstm":
+            cell = LSTM(inputs, hidden, rates, mogrifier, config.capped)
+        case "multiplicative":
+            cell = MultiplicativeLSTM(inputs, hidden, rates, mogrifier, config.capped)
+        case "rewired":
+            cell = RewiredLSTM(inputs, hidden, rates, mogrifier)
+        case "gru":
+            cell = GRU(inputs, hidden, rates, mogrifier)
+        case "elman":
+            cell = Elman(inputs, hidden, rates, mogrifier)
+    if config.chrono:
+        cell.chrono(config.chrono)
+    return cell
+
+
+def within_budget(config: C, build: Callable[[C], nn.Module]) -> C:
+    """`config` with the largest `hidden` (and the `embedding` that goes with it) whose model has
+    at most `config.parameters` weights; itself where there is no budget."""
+    budget = config.parameters
+    if budget is None:
+        return config
+
+    def sized(hidden: int) -> C:
+        ratio = min(config.embedding_ratio, 1.0)
+        sizes = {"hidden": hidden, "embedding": max(1, round(ratio * hidden))}
+        return config.model_copy(update={**sizes, "parameters": None})
+
+    def weights(hidden: int) -> int:
+        trial = sized(hidden)
+        rank = min(trial.mogrifier.rank, trial.embedding)  # a rank too high is refused at the end
+        full = config.mogrifier.model_copy(update={"rank": rank})
+        with torch.device("meta"):
+            model = build(trial.model_copy(update={"mogrifier": full}))
+        return sum(parameter.numel() for parameter in model.parameters())
+
+    least = weights(1)
+    if least > budget:
+        raise InfolmError(
+            f"model.parameters is {budget:,}, but the smallest such model has {least:,} weights: "
+            "raise it, or lower data.vocabulary"
+        )
+    low, high = 1, 2
+    while weights(high) <= budget:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if weights(middle) <= budget else (low, middle)
+    return sized(low).model_copy(update={"parameters": budget})

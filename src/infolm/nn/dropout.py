@@ -1,15 +1,51 @@
-"""The dropouts of AWD-LSTM (Merity et al. 2017, sections 2, 4.2 and 4.3), as pure functions.
+"""The dropouts of AWD-LSTM (Merity et al. 2017, sections 2, 4.2 and 4.3) and of the Mogrifier
+(Melis 2023, section 4.2), as pure functions.
 
 All are inverted dropouts: what survives is divided by 1 - p, so that evaluation needs no
 rescaling. With p = 0, or outside training, each is the identity and draws no random number.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from infolm.errors import InfolmError
+
+
+@dataclass
+class Rates:
+    """The dropout rates of a model, shared by its parts, so that one place changes them all."""
+
+    embedding: float = 0.0
+    input: float = 0.0
+    hidden: float = 0.0
+    state: float = 0.0
+    output: float = 0.0
+    weight: float = 0.0
+
+    @contextmanager
+    def scaled(self, factor: float) -> Iterator[None]:
+        """Inside, every rate is `factor` times what it was."""
+        own = astuple(self)
+        if factor < 0 or max(own) * factor >= 1:
+            raise InfolmError(
+                f"dropout rates times {factor} are not all from 0 to below 1: the largest rate "
+                f"is {max(own)}"
+            )
+        self._set(rate * factor for rate in own)
+        try:
+            yield
+        finally:
+            self._set(own)
+
+    def _set(self, rates: Iterable[float]) -> None:
+        for field, rate in zip(fields(self), rates, strict=True):
+            setattr(self, field.name, rate)
 
 
 def mask(shape: Sequence[int], p: float, like: Tensor) -> Tensor:
@@ -33,6 +69,13 @@ def locked_dropout(x: Tensor, p: float, training: bool) -> Tensor:
     if not training or p == 0:
         return x
     return x * mask((1, *x.shape[1:]), p, x)
+
+
+def step_dropout(x: Tensor, p: float, training: bool) -> Tensor:
+    """A new mask at each step: x (T, B, E), as is the mask."""
+    if not training or p == 0:
+        return x
+    return x * mask(x.shape, p, x)
 
 
 def embedding_dropout(weight: Tensor, tokens: Tensor, p: float, training: bool) -> Tensor:

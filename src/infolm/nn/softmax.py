@@ -1,9 +1,13 @@
-"""The softmax over the vocabulary, without a (tokens x vocabulary) tensor.
+"""The softmax over the vocabulary, or a mixture of them, without a (tokens x vocabulary) tensor.
 
 The logits of a few hundred tokens at a time are made, used and overwritten, and since the loss is
 a weighted sum of the tokens' losses, its gradient is known as soon as the logits are: it is
 computed in the forward pass, while they are still in the processor's cache. Peak memory is
 one block of logits, whatever the number of tokens.
+
+A Mixture of Softmaxes and an average over dropout masks are the same sum, p = sum_c alpha_c p_c,
+and go through the same blocks: a token's components stand side by side in one block. What is
+kept for all tokens and components is their latent vectors, which are narrow.
 """
 
 import math
@@ -17,32 +21,50 @@ BLOCK_ELEMENTS = 2**22
 """Logits held at once: 16 MB in single precision, measured as the fastest on CPUs."""
 
 
-def _block_rows(vocabulary: int) -> int:
-    return max(16, BLOCK_ELEMENTS // vocabulary)
+def _block_tokens(components: int, vocabulary: int) -> int:
+    """How many tokens go into a block: at least 16 rows of logits, for efficient products."""
+    return max(1, max(16, BLOCK_ELEMENTS // vocabulary) // components)
 
 
 class _NegativeLogLikelihood(torch.autograd.Function):
-    """sum_n -ln softmax(W x_n + b)[y_n], and its gradients, block by block."""
+    """sum_n -ln p(t_n), p(t_n) = sum_c exp(a_nc) softmax(W y_nc + b)[t_n], and its gradients.
+
+    Shapes: y (N, C, E), a (N, C), W (V, E), b (V,), t (N,). With r_nc, the posterior probability
+    of component c given t_n, the gradient with respect to a component's logits is
+    r_nc (softmax(W y_nc + b) - onehot(t_n)), and with respect to a_nc it is -r_nc. With one
+    component and a = 0 this is cross entropy.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
-        grad_x, grad_weight, grad_bias = (torch.zeros_like(t) for t in (x, weight, bias))
-        total = x.new_zeros(())
-        rows = _block_rows(len(weight))
-        for start in range(0, len(x), rows):
-            inputs = x[start : start + rows]
-            target = targets[start : start + rows, None]
+    def forward(
+        ctx: Any, y: Tensor, log_weights: Tensor, weight: Tensor, bias: Tensor, targets: Tensor
+    ) -> Tensor:
+        grad_y, grad_log_weights = y.new_empty(y.shape), torch.empty_like(log_weights)
+        grad_weight, grad_bias = torch.zeros_like(weight), torch.zeros_like(bias)
+        total = y.new_zeros(())
+        components = y.shape[1]
+        size = _block_tokens(components, len(weight))
+        for start in range(0, len(y), size):
+            block = slice(start, start + size)
+            inputs = y[block].flatten(0, 1)
+            target = targets[block].repeat_interleave(components)[:, None]
             logits = torch.addmm(bias, inputs, weight.t())
             probabilities = torch.softmax(logits, 1)
             # ln Z from the largest logit: its probability is at least 1/V, so its log is safe,
             # where the target's own probability might have underflowed.
             log_z = logits.amax(1, keepdim=True) - probabilities.amax(1, keepdim=True).log()
-            total += (log_z - logits.gather(1, target)).sum()
+            log_p = (logits.gather(1, target) - log_z).view(-1, components)
+            joint = log_weights[block] + log_p
+            total -= joint.logsumexp(1).sum()
+            posterior = joint.softmax(1)
+            grad_log_weights[block] = -posterior
+            # The posterior scales the narrow factors of the products, never a block of logits.
+            scale = posterior.view(-1, 1)
             probabilities.scatter_add_(1, target, probabilities.new_full(target.shape, -1.0))
-            torch.mm(probabilities, weight, out=grad_x[start : start + rows])
-            grad_weight.addmm_(probabilities.t(), inputs)
-            grad_bias += probabilities.sum(0)
-        ctx.save_for_backward(grad_x, grad_weight, grad_bias)
+            torch.mm(probabilities, weight, out=grad_y[block].flatten(0, 1)).mul_(scale)
+            grad_weight.addmm_(probabilities.t(), scale * inputs)
+            grad_bias.addmv_(probabilities.t(), scale.squeeze(1))
+        ctx.save_for_backward(grad_y, grad_log_weights, grad_weight, grad_bias)
         return total
 
     @staticmethod
@@ -52,43 +74,121 @@ class _NegativeLogLikelihood(torch.autograd.Function):
 
 
 class Softmax(nn.Module):
-    """p(w | x) = softmax(W x + b)[w], W tied to the input embedding unless `tied` is false.
+    """p(w | x), a softmax over the vocabulary or a mixture of K of them.
 
-    A tied weight belongs to the embedding and is handed in at each call, so that it stands in
-    `state_dict` once. Shapes: x (..., E), targets (...), W (V, E), b (V,).
+    One expert: p(w | x) = softmax(W y + b)[w] with y = x, or y = P x where a tied W reads vectors
+    of another size than x has.
+
+    K experts, the Mixture of Softmaxes (Yang et al. 2017, "Breaking the Softmax Bottleneck"):
+
+        p(w | x) = sum_k pi_k softmax(W y_k + b)[w],  pi = softmax(R x),  y_k = tanh(P_k x + p_k).
+
+    W is tied to the input embedding unless `tied` is false. A tied weight belongs to the embedding
+    and is handed in at each call, so that it stands in `state_dict` once. Shapes: x (..., H) with
+    H = `inputs`; P (K E, H), p (K E,), R (K, H) with E = `size`; W (V, E), or (V, H) for one
+    expert with a weight of its own; b (V,). A target of -1 is padding.
     """
 
-    def __init__(self, vocabulary: int, size: int, tied: bool, bound: float) -> None:
+    def __init__(
+        self, vocabulary: int, inputs: int, size: int, tied: bool, experts: int, bound: float
+    ) -> None:
         super().__init__()
-        self.bias = nn.Parameter(torch.empty(vocabulary).uniform_(-bound, bound))
-        self.weight = None if tied else nn.Parameter(torch.empty(vocabulary, size))
-        if self.weight is not None:
-            nn.init.uniform_(self.weight, -1 / math.sqrt(size), 1 / math.sqrt(size))
+
+        def uniform(*shape: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
+
+        mixture = experts > 1
+        self.experts = experts
+        self.bias = uniform(vocabulary)
+        self.weight = None
+        if not tied:
+            columns = size if mixture else inputs
+            self.weight = nn.Parameter(torch.empty(vocabulary, columns))
+            nn.init.uniform_(self.weight, -1 / math.sqrt(columns), 1 / math.sqrt(columns))
+        projected = mixture or (tied and inputs != size)
+        self.projection = uniform(experts * size, inputs) if projected else None
+        self.projection_bias = uniform(experts * size) if mixture else None
+        self.prior = uniform(experts, inputs) if mixture else None
 
     def _weight(self, embedding: Tensor) -> Tensor:
         return embedding if self.weight is None else self.weight
 
+    def _components(self, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """x: (N, D, H) -> latents y (N, D K, E) and ln(pi_k / D) (N, D K)."""
+        tokens, samples, _ = x.shape
+        y = x = x.to(weight.dtype)
+        if self.projection is not None:
+            y = functional.linear(x, self.projection, self.projection_bias)
+        if self.prior is None:
+            log_weights = x.new_zeros(tokens, samples)
+        else:
+            y = y.tanh_()
+            log_weights = functional.linear(x, self.prior).log_softmax(-1).flatten(1)
+        y = y.reshape(tokens, samples * self.experts, weight.shape[1])
+        return y, log_weights - math.log(samples)
+
     def nll_sum(self, x: Tensor, targets: Tensor, embedding: Tensor) -> Tensor:
-        """The summed negative log-likelihood in nats, a scalar to differentiate."""
+        """The summed negative log-likelihood in nats, a scalar to differentiate.
+
+        x: (*targets.shape, H), or (*targets.shape, D, H): D dropout samples, whose probabilities
+        are averaged, p = 1/D sum_d p_d (Melis 2023, section 4.3).
+        """
         weight = self._weight(embedding)
-        flat = x.reshape(-1, x.shape[-1]).to(weight.dtype)
-        return _NegativeLogLikelihood.apply(flat, weight, self.bias, targets.reshape(-1))
+        rows, kept = _counted(x, targets)
+        y, log_weights = self._components(rows, weight)
+        return _NegativeLogLikelihood.apply(y, log_weights, weight, self.bias, kept)
 
     @torch.no_grad()
-    def log_prob(self, x: Tensor, targets: Tensor, embedding: Tensor) -> Tensor:
-        """ln p(target | x) for each token, shaped like `targets`; no gradient."""
-        weight = self._weight(embedding)
-        flat = x.reshape(-1, x.shape[-1])
-        rows = _block_rows(len(weight))
-        blocks = []
-        for inputs, target in zip(
-            flat.split(rows), targets.reshape(-1, 1).split(rows), strict=True
-        ):
-            logits = functional.linear(inputs, weight, self.bias)
-            blocks.append(logits.gather(1, target).squeeze(1) - logits.logsumexp(1))
-        return torch.cat(blocks).reshape(targets.shape)
+    def log_prob(
+        self, x: Tensor, targets: Tensor, embedding: Tensor, temperature: float = 1.0
+    ) -> Tensor:
+        """ln p(target | x) for each token, shaped like `targets`, 0 for padding; no gradient.
 
-    def log_probs(self, x: Tensor, embedding: Tensor) -> Tensor:
-        """The whole distribution ln p(. | x), (..., V), for one position at a time."""
-        logits = functional.linear(x, self._weight(embedding), self.bias)
-        return functional.log_softmax(logits, -1)
+        x is as in `nll_sum`, the temperature as in `log_probs`.
+        """
+        weight = self._weight(embedding)
+        rows, kept = _counted(x, targets)
+        size = _block_tokens(rows.shape[1] * self.experts, len(weight))
+        blocks = zip(rows.split(size), kept[:, None].split(size), strict=True)
+        log_p = torch.cat([self._log_prob(*block, weight, temperature) for block in blocks])
+        return log_p.new_zeros(targets.shape).masked_scatter(targets >= 0, log_p)
+
+    def log_probs(self, x: Tensor, embedding: Tensor, temperature: float = 1.0) -> Tensor:
+        """The whole distribution ln p_tau(. | x), (..., V), for few positions at a time.
+
+        p_tau(w) = p(w)^(1/tau) / sum_v p(v)^(1/tau) with p the mixture, not its parts: tau = 1 is
+        p, tau -> 0 its mode, tau -> infinity uniform. For one expert that is softmax(logits / tau).
+        """
+        weight = self._weight(embedding)
+        blocks = x.reshape(-1, 1, x.shape[-1]).split(_block_tokens(self.experts, len(weight)))
+        whole = torch.cat([self._log_probs(block, weight, temperature) for block in blocks])
+        return whole.reshape(*x.shape[:-1], len(weight))
+
+    def _log_prob(self, x: Tensor, target: Tensor, weight: Tensor, temperature: float) -> Tensor:
+        """x (n, D, H), t (n, 1) -> ln p_tau(t) (n,)."""
+        components = x.shape[1] * self.experts
+        if components > 1 and temperature != 1:
+            return self._log_probs(x, weight, temperature).gather(1, target).squeeze(1)
+        y, log_weights = self._components(x, weight)
+        logits = functional.linear(y / temperature, weight, self.bias / temperature)
+        target = target[:, None].expand(-1, components, 1)
+        log_p = logits.gather(2, target).squeeze(2) - logits.logsumexp(2)
+        return (log_weights + log_p).logsumexp(1)
+
+    def _log_probs(self, x: Tensor, weight: Tensor, temperature: float) -> Tensor:
+        """x (n, D, H) -> ln p_tau (n, V)."""
+        y, log_weights = self._components(x, weight)
+        log_p = functional.linear(y, weight, self.bias)
+        if y.shape[1] > 1:
+            log_p = (log_p.log_softmax(2) + log_weights[..., None]).logsumexp(1, keepdim=True)
+        return (log_p.squeeze(1) / temperature).log_softmax(1)
+
+
+def _counted(x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The tokens that are not padding: x (N, D, H), D = 1 if it had no samples, targets (N,)."""
+    samples = x.shape[-2] if x.dim() > targets.dim() + 1 else 1
+    x, targets = x.reshape(-1, samples, x.shape[-1]), targets.reshape(-1)
+    counted = (targets >= 0).nonzero().squeeze(1)
+    if len(counted) == len(targets):
+        return x, targets
+    return x.index_select(0, counted), targets[counted]

@@ -1,46 +1,62 @@
 """Layers of recurrent cells, one on the other."""
 
 from collections.abc import Sequence
-from itertools import pairwise
-from typing import NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 from torch import Tensor, nn
 
-from infolm.nn.cells.lstm import LSTM, State
-from infolm.nn.dropout import locked_dropout
+from infolm.nn.cells.base import Cell, State
+from infolm.nn.dropout import Rates, locked_dropout, step_dropout
+
+Connections = Literal["stacked", "skip", "residual"]
 
 
 class StackOutput(NamedTuple):
-    """What every layer put out, before any dropout, each (T, B, H_l), and the states after."""
+    """output (T, B, H): what the softmax reads, before its dropout. layers: what every layer put
+    out, before any dropout, (T, B, H_l) each. state: of each layer after the last step."""
 
+    output: Tensor
     layers: list[Tensor]
     state: list[State]
 
 
 class Stack(nn.Module):
-    """Recurrent layers with locked dropout between them (Merity et al. 2017, section 4.2).
+    """Recurrent layers. With h^l the output of layer l and d^l the same behind `hidden` dropout,
 
-    `sizes` are the input's size and then each layer's: AWD-LSTM on PTB is (400, 1150, 1150, 400).
+        stacked     layer l reads d^{l-1}                  the output is h^L
+        skip        layer l reads d^{l-1}                  the output is d^1 + ... + d^L
+        residual    layer l reads d^1 + ... + d^{l-1}      the output is d^1 + ... + d^L
+
+    Stacked are AWD-LSTM's layers (Merity et al. 2017, section 4.2), skip those of Melis et al.
+    (2020), residual those of Melis (2022, section 4.2). The input is not in the sums. Two layers
+    of skip and of residual are the same.
     """
 
-    def __init__(self, sizes: Sequence[int], weight_drop: float, dropout: float) -> None:
+    def __init__(
+        self, cells: Sequence[Cell], connections: Connections, rates: Rates, locked: bool
+    ) -> None:
         super().__init__()
-        self.dropout = dropout
-        self.cells = nn.ModuleList(
-            LSTM(inputs, hidden, weight_drop) for inputs, hidden in pairwise(sizes)
-        )
+        self.connections, self.rates = connections, rates
+        self.drop = locked_dropout if locked else step_dropout
+        self.cells = nn.ModuleList(cells)
 
     def initial_state(self, batch: int) -> list[State]:
-        return [cast(LSTM, cell).initial_state(batch) for cell in self.cells]
+        return [cast(Cell, cell).initial_state(batch) for cell in self.cells]
 
     def forward(self, x: Tensor, state: Sequence[State]) -> StackOutput:
         """x: (T, B, E), already dropped."""
         layers: list[Tensor] = []
         after: list[State] = []
+        total: Tensor | None = None
         for cell, before in zip(self.cells, state, strict=True):
-            if layers:
-                x = locked_dropout(layers[-1], self.dropout, self.training)
-            output, new = cell(x, before)
-            layers.append(output)
+            h, new = cell(x, before)
+            layers.append(h)
             after.append(new)
-        return StackOutput(layers, after)
+            if self.connections == "stacked" and len(layers) == len(self.cells):
+                return StackOutput(h, layers, after)
+            x = self.drop(h, self.rates.hidden, self.training)
+            if self.connections != "stacked":
+                total = x if total is None else total + x
+            if self.connections == "residual":
+                x = cast(Tensor, total)
+        return StackOutput(cast(Tensor, total), layers, after)

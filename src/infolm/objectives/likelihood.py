@@ -1,4 +1,4 @@
-"""Maximum likelihood on a carried stream, with AWD-LSTM's two penalties on activations."""
+"""Maximum likelihood, with AWD-LSTM's two penalties on activations and averaged dropout samples."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from infolm.data.stream import Batch
 from infolm.models.recurrent import RecurrentModel
-from infolm.nn.cells.lstm import State
+from infolm.nn.cells.base import State
 from infolm.objectives.base import Estimate
 from infolm.section import Section
 
@@ -17,31 +17,45 @@ class LikelihoodConfig(Section):
     """Negative log-likelihood per token, plus AR and TAR."""
 
     kind: Literal["likelihood"] = "likelihood"
+    dropout_samples: int = Field(
+        1, ge=1, description="masks D over which each token's probability is averaged"
+    )
     ar: float = Field(0.0, ge=0, description="activation regularisation, alpha")
     tar: float = Field(0.0, ge=0, description="temporal activation regularisation, beta")
 
 
-def activation_penalty(dropped: Tensor) -> Tensor:
-    """AR (section 4.6): the mean square of the dropped output m * h_t of the last layer."""
-    return dropped.square().mean()
+def activation_penalty(dropped: Tensor, counted: Tensor | None = None) -> Tensor:
+    """AR (Merity et al. 2017, section 4.6): the mean square of the dropped output m * h_t.
+
+    dropped: (T, B, H); counted: (T, B), the steps that are no padding, if some are.
+    """
+    return _mean_square(dropped, counted)
 
 
-def temporal_activation_penalty(hidden: Tensor) -> Tensor:
+def temporal_activation_penalty(hidden: Tensor, counted: Tensor | None = None) -> Tensor:
     """TAR (section 4.6): the mean square of h_{t+1} - h_t of the undropped output.
 
     Zero for a single time step.
     """
     if len(hidden) < 2:
         return hidden.new_zeros(())
-    return (hidden[1:] - hidden[:-1]).square().mean()
+    return _mean_square(hidden[1:] - hidden[:-1], None if counted is None else counted[1:])
+
+
+def _mean_square(x: Tensor, counted: Tensor | None) -> Tensor:
+    return (x if counted is None else x[counted]).square().mean()
 
 
 class Likelihood:
-    """loss = -1/N sum ln p(x_{t+1} | x_{<=t}) + alpha AR + beta TAR (Merity et al. 2017).
+    """loss = -1/N sum_t ln(1/D sum_d p(x_{t+1} | x_{<=t}, M^d)) + alpha AR + beta TAR.
 
-    Minus the first term bounds the negative entropy rate of the text from below. The state is
-    carried from batch to batch without gradient (truncated back-propagation through time) and
-    starts at zero where the batch is fresh. With alpha = beta = 0 this is plain cross entropy.
+    Minus the first term bounds the negative entropy rate of the text from below. The probabilities
+    are averaged over D dropout masks (Melis 2023, section 4.3), an importance-weighted bound that
+    is tighter than that of D = 1, the usual cross entropy. The D samples stand side by side in
+    the batch, each with its own state; whole-word and weight dropout have one mask for them all.
+
+    The state is carried from batch to batch without gradient (truncated back-propagation through
+    time) and starts at zero where the batch is fresh. Targets of -1 are padding.
     """
 
     def __init__(self, config: LikelihoodConfig) -> None:
@@ -50,18 +64,25 @@ class Likelihood:
     def __call__(
         self, model: RecurrentModel, batch: Batch, carry: Sequence[State] | None
     ) -> Estimate:
+        samples = self.config.dropout_samples
         if batch.fresh or carry is None:
-            carry = model.initial_state(batch.tokens.shape[1])
-        output = model(batch.tokens, list(carry))
-        nll = model.nll_sum(output.dropped, batch.targets) / batch.targets.numel()
+            carry = model.initial_state(batch.tokens.shape[1] * samples)
+        output = model(batch.tokens.repeat(1, samples), list(carry))
+        x = output.dropped
+        if samples > 1:  # (T, D B, H) -> (T, B, D, H)
+            x = x.unflatten(1, (samples, -1)).transpose(1, 2)
+        counted = (batch.targets >= 0).repeat(1, samples)
+        count = int(counted.sum()) // samples
+        nll = model.nll_sum(x, batch.targets) / count
         loss, terms = nll, {"nll": nll.detach()}
+        padded = None if count == batch.targets.numel() else counted
         if self.config.ar:
-            ar = activation_penalty(output.dropped)
+            ar = activation_penalty(output.dropped, padded)
             loss = loss + self.config.ar * ar
             terms["ar"] = ar.detach()
         if self.config.tar:
-            tar = temporal_activation_penalty(output.hidden)
+            tar = temporal_activation_penalty(output.hidden, padded)
             loss = loss + self.config.tar * tar
             terms["tar"] = tar.detach()
-        state = [(h.detach(), c.detach()) for h, c in output.state]
-        return Estimate(loss, terms, batch.targets.numel(), state)
+        state = [tuple(tensor.detach() for tensor in layer) for layer in output.state]
+        return Estimate(loss, terms, count, state)

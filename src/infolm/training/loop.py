@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -25,6 +26,12 @@ from infolm.training.run import MetricsLog, RunFolder
 from infolm.training.schedule import Schedule
 
 Precision = Literal["32-true", "bf16-mixed"]
+BLOWN_UP = 1.0
+"""A validation loss so many nats above the best so far is divergence, as is one not finite."""
+RECOVERY_RATE = 0.9
+"""What the learning rate is multiplied by after each divergence (Melis 2023, section 4.4)."""
+RECOVERIES = 50
+"""After so many the rate is a two-hundredth: something else is wrong."""
 
 
 class TrainConfig(Section):
@@ -41,6 +48,9 @@ class TrainConfig(Section):
     )
     checkpoint_seconds: float = Field(
         300, ge=0, description="at most so long between checkpoints; 0: after every step"
+    )
+    recover: bool = Field(
+        False, description="after divergence go on from the best validation, at 0.9 of the rate"
     )
     log_every: int = Field(20, ge=1, description="steps between records in metrics.jsonl")
     accelerator: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda if there")
@@ -65,6 +75,10 @@ class Watcher(Protocol):
         """After each step: the share of training done, nats per token, tokens of this step."""
         ...
 
+    def validated(self, step: int, progress: float, loss: float) -> None:
+        """After each validation, in nats per token. An exception from here ends the training."""
+        ...
+
     def say(self, text: str) -> None: ...
 
 
@@ -79,6 +93,10 @@ class Loop:
     optimiser. `validate` measures the present weights: nats per token on the validation split.
     Everything that decides what comes next is in `state_dict`, so that a run that is killed and
     resumed ends with the same bytes as one left alone.
+
+    With `config.recover`, a loss that is no longer finite, or a validation loss that has blown up,
+    is no end: weights, optimiser and averager go back to the best validation (or to the start), the
+    learning rate is lowered, and training goes on with the next batch.
     """
 
     def __init__(
@@ -106,16 +124,22 @@ class Loop:
         self.losses: list[float] = []  # of every validation
         self.window: dict[str, dict[str, float]] = {}  # each term's sums since the last record
         self.stopped = False
+        self.recoveries = 0
 
     # -- the loop ---------------------------------------------------------------------------
 
     def run(self) -> float:
         """Train to the end; returns the best validation loss."""
         clock = last_saved = time.monotonic()
+        if self.config.recover and not self.run_folder.best.exists():
+            self._save_best()
         with MetricsLog(self.run_folder, self.step) as log, _interruptible() as interrupted:
             while not self.finished():
                 epoch = self.terms[0].feed.epoch
                 main = self._take_step()
+                if main is None:
+                    self._recover(log, "the loss was no longer a finite number")
+                    continue
                 self.watcher.step(self.progress(), float(main.terms["nll"]), main.count)
                 if self.step % self.config.log_every == 0:
                     clock = self._record(log, clock)
@@ -148,8 +172,11 @@ class Loop:
             share = max(share, self.step / self.config.max_steps)
         return min(share, 1.0)
 
-    def _take_step(self) -> Estimate:
-        """One step of the optimiser on the sum of the terms; gives the first term's estimate."""
+    def _take_step(self) -> Estimate | None:
+        """One step of the optimiser on the sum of the terms; gives the first term's estimate.
+
+        None where the loss or its gradient is not finite and `recover` is on: no step was taken.
+        """
         self.model.train()
         batches = [self.fabric.to_device(_tensors(term.feed.next())) for term in self.terms]
         estimates = []
@@ -168,13 +195,17 @@ class Loop:
         assert norm is not None  # it is None only when clipping by value
         if not (torch.isfinite(total) and torch.isfinite(norm)):
             # Before the optimiser's step: the weights, and so the next checkpoint, stay finite.
+            if self.config.recover:
+                return None
             raise RunError(
                 f"the loss is no longer a finite number at step {self.step + 1} (loss "
                 f"{total.item()}, gradient norm {norm.item()}): lower optimiser.learning_rate "
-                f"or optimiser.clip; the last checkpoint in {self.run_folder.path} is intact"
+                "or optimiser.clip, or set train.recover=true; the last checkpoint in "
+                f"{self.run_folder.path} is intact"
             )
         for group, rate in zip(self.optimiser.param_groups, self.base_rates, strict=True):
-            group["lr"] = rate * self.schedule.scale * batches[0].rate_scale
+            scale = self.schedule.scale * RECOVERY_RATE**self.recoveries
+            group["lr"] = rate * scale * batches[0].rate_scale
         self.optimiser.step()
         self.optimiser.zero_grad()
         self.step += 1
@@ -192,9 +223,13 @@ class Loop:
         answer = self.averager.answer(losses)
         loss = losses[answer]
         best = not self.losses or loss < min(self.losses)
+        if self.config.recover and self._blown_up(losses.get(RAW, loss)):
+            self._recover(log, f"the validation loss was {losses.get(RAW, loss):.4g}")
+            return
         if best:
             with self.averager.swapped_in(answer):
                 checkpoint.save(self.run_folder.model, self.raw_model.state_dict())
+        lengths = {f"{name}_length": length for name, length in self.averager.lengths().items()}
         events = self.averager.validated(losses, self.progress())
         events += self.schedule.validated(loss)
         patience = self.config.stop_patience
@@ -202,6 +237,8 @@ class Loop:
             self.stopped = True
             events.append("stopped")
         self.losses.append(loss)
+        if best and self.config.recover:
+            self._save_best()
         epoch = self.terms[0].feed.epoch
         self.watcher.say(
             f"step {self.step:,}, epoch {epoch}: validation {loss:.4f} nats per token, "
@@ -210,9 +247,43 @@ class Loop:
             + (", the best so far" if best else "")
             + "".join(f"; {event}" for event in events)
         )
-        log.write("validation", self.step, epoch=epoch, loss=loss, answer=answer, **losses)
+        values = losses | lengths
+        log.write("validation", self.step, epoch=epoch, loss=loss, answer=answer, **values)
         for event in events:
             log.write("event", self.step, name=event)
+        self.watcher.validated(self.step, self.progress(), loss)
+
+    # -- divergence -------------------------------------------------------------------------
+
+    def _blown_up(self, loss: float) -> bool:
+        best = min(self.losses, default=math.inf)
+        return not math.isfinite(loss) or loss > best + BLOWN_UP
+
+    def _save_best(self) -> None:
+        """Keep what `_recover` goes back to."""
+        self.run_folder.checkpoints.mkdir(exist_ok=True)
+        checkpoint.save(self.run_folder.best, self._weights_and_optimiser())
+
+    def _recover(self, log: MetricsLog, why: str) -> None:
+        """Back to the best validation with a lower rate. The feeds go on with the next batch."""
+        if self.recoveries == RECOVERIES:
+            raise RunError(
+                f"training has diverged {RECOVERIES + 1} times, last at step {self.step} ({why}): "
+                f"lower optimiser.learning_rate; the last checkpoint in {self.run_folder.path} is "
+                "intact"
+            )
+        self._load_weights_and_optimiser(
+            self.run_folder.best, checkpoint.load(self.run_folder.best)
+        )
+        self.optimiser.zero_grad()
+        self.recoveries += 1
+        for term in self.terms:
+            term.carry = None
+        self.watcher.say(
+            f"step {self.step:,}: diverged ({why}); back to the best validation, the learning rate "
+            f"is now {RECOVERY_RATE**self.recoveries:.3g} times the recipe's"
+        )
+        log.write("event", self.step, name="diverged")
 
     # -- what is said -----------------------------------------------------------------------
 
@@ -245,14 +316,27 @@ class Loop:
             "losses": self.losses,
             "stopped": self.stopped,
             "window": self.window,
-            "model": self.raw_model.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "recoveries": self.recoveries,
             "schedule": self.schedule.state_dict(),
-            "averager": self.averager.state_dict(),
+            **self._weights_and_optimiser(),
             "feeds": {term.name: term.feed.state_dict() for term in self.terms},
             "carries": {term.name: term.carry for term in self.terms},
             "random": _random_state(),
         }
+
+    def _weights_and_optimiser(self) -> dict[str, Any]:
+        return {
+            "model": self.raw_model.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "averager": self.averager.state_dict(),
+        }
+
+    def _load_weights_and_optimiser(self, path: Path, state: dict[str, Any]) -> None:
+        checkpoint.restore_weights(path, self.raw_model, state["model"])
+        slots = state["optimiser"]["state"]
+        state["optimiser"]["state"] = {int(index): slot for index, slot in slots.items()}
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.averager.load_state_dict(self.fabric.to_device(state["averager"]))
 
     def save(self) -> None:
         """Write a checkpoint of this moment."""
@@ -264,14 +348,11 @@ class Loop:
         if not paths:
             return False
         state = checkpoint.load(paths[-1])
-        checkpoint.restore_weights(paths[-1], self.raw_model, state["model"])
+        self._load_weights_and_optimiser(paths[-1], state)
         self.step, self.losses = state["step"], state["losses"]
         self.stopped, self.window = state["stopped"], state["window"]
-        slots = state["optimiser"]["state"]
-        state["optimiser"]["state"] = {int(index): slot for index, slot in slots.items()}
-        self.optimiser.load_state_dict(state["optimiser"])
+        self.recoveries = state.get("recoveries", 0)  # runs begun before there were any
         self.schedule.load_state_dict(state["schedule"])
-        self.averager.load_state_dict(self.fabric.to_device(state["averager"]))
         for term in self.terms:
             term.feed.load_state_dict(state["feeds"][term.name])
             term.carry = self.fabric.to_device(state["carries"][term.name])

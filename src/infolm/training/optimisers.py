@@ -23,23 +23,34 @@ class SGDConfig(_Common):
     kind: Literal["sgd"] = "sgd"
 
 
-class AdamConfig(_Common):
+class _Adaptive(_Common):
+    beta1: float = Field(0.9, ge=0, lt=1, description="of the running mean of gradients; 0: none")
+    beta2: float = Field(0.999, ge=0, lt=1, description="of the running mean of their squares")
+
+
+class AdamConfig(_Adaptive):
     """Adam (Kingma & Ba 2014)."""
 
     kind: Literal["adam"] = "adam"
-    beta1: float = Field(0.9, ge=0, lt=1)
-    beta2: float = Field(0.999, ge=0, lt=1)
 
 
-OptimiserConfig = Annotated[SGDConfig | AdamConfig, Field(discriminator="kind")]
+class RAdamConfig(_Adaptive):
+    """Rectified Adam (Liu et al. 2019): the variance of its early steps is held down."""
+
+    kind: Literal["radam"] = "radam"
+
+
+AnyOptimiserConfig = SGDConfig | AdamConfig | RAdamConfig
+OptimiserConfig = Annotated[AnyOptimiserConfig, Field(discriminator="kind")]
 
 
 def build_optimiser(
-    config: SGDConfig | AdamConfig, parameters: Iterable[nn.Parameter]
+    config: AnyOptimiserConfig, parameters: Iterable[nn.Parameter]
 ) -> optim.Optimizer:
     """The optimiser that `config` describes."""
     rate, decay = config.learning_rate, config.weight_decay
     if isinstance(config, SGDConfig):
         return optim.SGD(parameters, lr=rate, weight_decay=decay)
     betas = (config.beta1, config.beta2)
-    return optim.Adam(parameters, lr=rate, weight_decay=decay, betas=betas)
+    rule = optim.RAdam if isinstance(config, RAdamConfig) else optim.Adam
+    return rule(parameters, lr=rate, weight_decay=decay, betas=betas)

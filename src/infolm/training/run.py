@@ -5,10 +5,13 @@ tokenizer.json     the vocabulary
 corpus.json        the text: its name, SHA-256 and number of tokens
 model.safetensors  the answer so far: the weights best on the validation split
 metrics.jsonl      a record a line: steps, validations, events
-checkpoints/       the whole state, to resume from
+checkpoints/       the whole state, to resume from; with train.recover, that of the best validation
 tensorboard/       the same numbers for TensorBoard
 measurements.json  what `infolm evaluate` found
-cache.json         the neural cache's settings, tuned on the validation split
+cache.json         the neural cache's settings, tuned on the validation split; likewise
+                   dynamic.json, temperature.json and, tuned together with other
+                   methods, such as cache-dynamic-temperature.json
+gradients.safetensors  the mean square gradients of the training split, for dynamic evaluation
 report.html        what `infolm report` made
 """
 
@@ -35,10 +38,16 @@ class RunFolder:
         self.model = path / "model.safetensors"
         self.metrics = path / "metrics.jsonl"
         self.checkpoints = path / "checkpoints"
+        self.best = self.checkpoints / "best.safetensors"
         self.tensorboard = path / "tensorboard"
         self.measurements = path / "measurements.json"
-        self.cache = path / "cache.json"
+        self.cache = self.tuned("cache")
+        self.gradients = path / "gradients.safetensors"
         self.report = path / "report.html"
+
+    def tuned(self, *names: str) -> Path:
+        """Where settings of the first of `names`, tuned together with the others, are kept."""
+        return self.path / f"{'-'.join(names)}.json"
 
     @classmethod
     def existing(cls, path: Path) -> "RunFolder":

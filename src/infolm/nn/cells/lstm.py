@@ -1,53 +1,79 @@
-"""The weight-dropped LSTM (Merity et al. 2017, section 2) on the framework's fused kernel."""
-
-import math
+"""The LSTM: weight-dropped (Merity et al. 2017, section 2), capped (Melis 2023, chapter 2)."""
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from infolm.nn.dropout import drop_connect
+from infolm.nn.cells.base import Cell, State, chrono_bias
+from infolm.nn.cells.mogrifier import Mogrifier
+from infolm.nn.dropout import Rates
 
-State = tuple[Tensor, Tensor]
+
+def lstm_step(gates: Tensor, c: Tensor, capped: bool) -> State:
+    """(h, c) after a step from the gates' pre-activations (B, 4H), in the order i, f, g, o."""
+    i, f, g, o = gates.chunk(4, 1)
+    i, f, o = i.sigmoid(), f.sigmoid(), o.sigmoid()
+    if capped:
+        i = torch.minimum(i, 1 - f)
+    c = f * c + i * g.tanh()
+    return o * c.tanh(), c
 
 
-class LSTM(nn.Module):
-    """One LSTM layer with DropConnect on the hidden-to-hidden matrix.
+class LSTM(Cell):
+    """One LSTM layer.
 
         i = sigmoid(W_i x + U_i h + b_i)      f = sigmoid(W_f x + U_f h + b_f)
         o = sigmoid(W_o x + U_o h + b_o)      g = tanh(W_c x + U_c h + b_c)
         c = f * c' + i * g                    h = o * tanh(c)
 
-    In training U = [U_i, U_f, U_c, U_o] is replaced by DropConnect(U, p), one mask for the whole
-    pass, and the masked matrix is handed to the kernel itself: nothing is stored in or hidden
-    behind the module, so `state_dict` holds the raw weight, once. With p = 0 this is `nn.LSTM`,
-    whose order of gates (i, f, g, o), two biases and initialisation U(-1/sqrt(H), 1/sqrt(H)) it
-    keeps.
+    With `capped`, i is min(i, 1 - f) in the second last equation, so that |c| <= 1. In training
+    U = [U_i, U_f, U_c, U_o] is replaced by DropConnect(U, p), one mask for the whole pass; nothing
+    is stored in or hidden behind the module, so `state_dict` holds the raw weight, once. Order of
+    gates, two biases and initialisation are those of `nn.LSTM`, which this is without options:
+    then, and with DropConnect, it runs on the framework's fused kernel.
     """
 
-    def __init__(self, inputs: int, hidden: int, weight_drop: float = 0.0) -> None:
-        super().__init__()
-        self.inputs, self.hidden, self.weight_drop = inputs, hidden, weight_drop
-        self.weight_ih = nn.Parameter(torch.empty(4 * hidden, inputs))
-        self.weight_hh = nn.Parameter(torch.empty(4 * hidden, hidden))
-        self.bias_ih = nn.Parameter(torch.empty(4 * hidden))
-        self.bias_hh = nn.Parameter(torch.empty(4 * hidden))
-        bound = 1 / math.sqrt(hidden)
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
+    remembered = 2
 
-    def initial_state(self, batch: int) -> State:
-        """Zeros: h and c, each (1, B, H)."""
-        zeros = self.weight_hh.new_zeros(1, batch, self.hidden)
-        return zeros, zeros.clone()
+    def __init__(
+        self,
+        inputs: int,
+        hidden: int,
+        rates: Rates,
+        mogrifier: Mogrifier | None = None,
+        capped: bool = False,
+    ) -> None:
+        super().__init__(inputs, hidden, rates, mogrifier)
+        self.capped = capped
+        self.weight_ih = self._weight(4 * hidden, inputs)
+        self.weight_hh = self._weight(4 * hidden, hidden)
+        self.bias_ih = self._weight(4 * hidden)
+        self.bias_hh = self._weight(4 * hidden)
+
+    def project(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.weight_ih, self.bias_ih + self.bias_hh)
+
+    def recurrent(self) -> tuple[nn.Parameter, ...]:
+        return (self.weight_hh,)
+
+    def step(
+        self, projected: Tensor, h: Tensor, state: State, matrices: State, keep: Tensor | None
+    ) -> State:
+        return lstm_step(torch.addmm(projected, h, matrices[0].t()), state[1], self.capped)
+
+    @torch.no_grad()
+    def chrono(self, longest: float) -> None:
+        forget = slice(self.hidden, 2 * self.hidden)
+        self.bias_ih[forget] = chrono_bias(self.hidden, longest)
+        self.bias_hh[forget] = 0
 
     def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """x: (T, B, inputs) -> outputs (T, B, H) and the state after the last step."""
-        weight_hh = drop_connect(self.weight_hh, self.weight_drop, self.training)
-        weights = [self.weight_ih, weight_hh, self.bias_ih, self.bias_hh]
+        if self.mogrifier or self.capped or (self.training and self.rates.state):
+            return super().forward(x, state)
         outputs, h, c = torch.lstm(
             x,
             state,
-            weights,
+            [self.weight_ih, *self._masked(), self.bias_ih, self.bias_hh],
             has_biases=True,
             num_layers=1,
             dropout=0.0,

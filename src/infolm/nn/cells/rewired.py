@@ -1,0 +1,57 @@
+"""The Rewired LSTM (Melis 2023, section 4.1)."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from infolm.nn.cells.base import Cell, State, chrono_bias
+from infolm.nn.cells.mogrifier import Mogrifier
+from infolm.nn.dropout import Rates
+
+
+class RewiredLSTM(Cell):
+    """The forget gate reads the proposed update, the output gate the memory itself.
+
+        i = sigmoid(W_i x + U_i h + b_i)      j = tanh(W_j x + U_j h + b_j)
+        f = sigmoid(V_f (i * j) + U_f h + b_f)
+        c = f * c' + min(i, 1 - f) * j        so that |c| <= 1
+        o = sigmoid(V_o (M * c) + b_o)        h = o * tanh(c)
+
+    M is the state dropout's mask. `weight_ih` stacks W_i, W_j; `weight_hh` U_i, U_j, U_f; `bias`
+    b_i, b_j, b_f.
+    """
+
+    remembered = 2
+
+    def __init__(
+        self, inputs: int, hidden: int, rates: Rates, mogrifier: Mogrifier | None = None
+    ) -> None:
+        super().__init__(inputs, hidden, rates, mogrifier)
+        self.weight_ih = self._weight(2 * hidden, inputs)
+        self.weight_hh = self._weight(3 * hidden, hidden)
+        self.weight_fu = self._weight(hidden, hidden)
+        self.weight_oc = self._weight(hidden, hidden)
+        self.bias = self._weight(3 * hidden)
+        self.bias_o = self._weight(hidden)
+
+    def project(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.weight_ih)
+
+    def recurrent(self) -> tuple[nn.Parameter, ...]:
+        return (self.weight_hh,)
+
+    def step(
+        self, projected: Tensor, h: Tensor, state: State, matrices: State, keep: Tensor | None
+    ) -> State:
+        size = self.hidden
+        from_h = functional.linear(h, matrices[0], self.bias)
+        i, j = (projected + from_h[:, : 2 * size]).chunk(2, 1)
+        i, j = i.sigmoid(), j.tanh()
+        f = torch.addmm(from_h[:, 2 * size :], i * j, self.weight_fu.t()).sigmoid()
+        c = f * state[1] + torch.minimum(i, 1 - f) * j
+        o = functional.linear(c if keep is None else c * keep, self.weight_oc, self.bias_o)
+        return o.sigmoid() * c.tanh(), c
+
+    @torch.no_grad()
+    def chrono(self, longest: float) -> None:
+        self.bias[2 * self.hidden :] = chrono_bias(self.hidden, longest)

@@ -1,0 +1,78 @@
+"""How layers are joined, and which dropout stands where."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from infolm.nn.cells.base import State
+from infolm.nn.cells.elman import Elman
+from infolm.nn.dropout import Rates, mask
+from infolm.nn.stack import Stack
+
+SIZE = 4
+
+
+def stack(connections, layers=3, rate=0.0, locked=True):
+    torch.manual_seed(0)
+    rates = Rates(hidden=rate)
+    cells = [Elman(SIZE, SIZE, rates) for _ in range(layers)]
+    return Stack(cells, connections, rates, locked).double()
+
+
+def by_hand(module: Stack, x: Tensor, masks: list[Tensor]) -> Tensor:
+    """The docstring's table, every sum written out."""
+    dropped: list[Tensor] = []
+    h = x
+    for i, (cell, m) in enumerate(zip(module.cells, masks, strict=True)):
+        if i == 0:
+            read = x
+        elif module.connections == "residual":
+            read = torch.stack(dropped).sum(0)
+        else:
+            read = dropped[-1]
+        state: State = cell.initial_state(x.shape[1])
+        h, _ = cell(read, state)
+        dropped.append(h * m)
+    return h if module.connections == "stacked" else torch.stack(dropped).sum(0)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 4])
+@pytest.mark.parametrize("locked", [True, False])
+@pytest.mark.parametrize("connections", ["stacked", "skip", "residual"])
+def test_layers_are_joined_as_said_each_with_its_own_mask(connections, locked, layers):
+    module = stack(connections, layers, rate=0.5, locked=locked).train()
+    x = torch.randn(5, 3, SIZE, dtype=torch.double)
+    torch.manual_seed(1)
+    output, each, after = module(x, module.initial_state(3))
+    torch.manual_seed(1)
+    shape = (1 if locked else 5, 3, SIZE)
+    drawn = layers - (connections == "stacked")
+    masks = [mask(shape, 0.5, x) for _ in range(drawn)]
+    masks += [torch.ones(1).double()] * (layers - drawn)
+    torch.testing.assert_close(output, by_hand(module, x, masks))
+    assert len(each) == len(after) == layers
+    for h, (last,) in zip(each, after, strict=True):
+        torch.testing.assert_close(h[-1], last[0])
+
+
+def test_two_layers_of_skip_and_residual_are_the_same_and_three_are_not():
+    x = torch.randn(5, 3, SIZE, dtype=torch.double)
+    for layers in (2, 3):
+        skip, residual = stack("skip", layers).eval(), stack("residual", layers).eval()
+        a, b = (module(x, module.initial_state(3)).output for module in (skip, residual))
+        assert torch.equal(a, b) == (layers == 2)
+
+
+def test_a_new_mask_each_step_and_one_mask_over_time():
+    x = torch.ones(50, 2, SIZE, dtype=torch.double)
+    for locked in (True, False):
+        module = stack("skip", 1, rate=0.5, locked=locked).train()
+        zero = module(x, module.initial_state(2)).output == 0
+        assert bool((zero == zero[0]).all()) == locked
+
+
+def test_scaled_rates_scale_and_come_back():
+    rates = Rates(hidden=0.4, weight=0.2)
+    with rates.scaled(0.5):
+        assert (rates.hidden, rates.weight, rates.input) == (0.2, 0.1, 0.0)
+    assert rates == Rates(hidden=0.4, weight=0.2)
