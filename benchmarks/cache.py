@@ -12,8 +12,8 @@ from timing import ratio
 
 from infolm.config import load_recipe
 from infolm.evaluation.likelihood import log_probs
+from infolm.evaluation.method import Method, measure
 from infolm.evaluation.neural_cache import CacheSettings, NeuralCache
-from infolm.evaluation.suite import with_cache
 from infolm.models.recurrent import RecurrentModel
 
 VOCABULARY, TOKENS, CHUNK = 10_000, 3_000, 200
@@ -34,7 +34,7 @@ def main() -> None:
     tokens = np.random.default_rng(0).integers(0, VOCABULARY, TOKENS)
     settings = CacheSettings(window=2000, weight=0.1, flatness=1.0)
     value, a, b = ratio(
-        lambda: with_cache(model, tokens, settings, CHUNK),
+        lambda: measure(model, tokens, [Method(), Method(cache=settings)], CHUNK),
         lambda: log_probs(model, tokens, CHUNK),
         repeats=5,
     )

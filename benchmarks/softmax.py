@@ -31,7 +31,7 @@ def make(vocabulary: int, tokens: int) -> tuple[torch.Tensor, ...]:
 
 def step(kind: str, x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> None:
     x.grad = weight.grad = None
-    head = Softmax(len(weight), SIZE, tied=True, bound=0.0)
+    head = Softmax(len(weight), SIZE, SIZE, tied=True, experts=1, bound=0.0)
     if kind == "lean":
         loss = head.nll_sum(x, y, weight)
     elif kind == "plain":

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from infolm.averaging.tail import Tail, TailConfig
 from infolm.config import load_recipe
-from infolm.data.stream import Stream
+from infolm.data.stream import Stream, StreamConfig
 from infolm.models.recurrent import RecurrentModel
 from infolm.nn.cells.lstm import LSTM
 from infolm.nn.dropout import Rates
@@ -44,8 +44,9 @@ class Nobody:
 
 def main() -> None:
     torch.manual_seed(0)
-    recipe = load_recipe("awd-lstm/ptb", ["feed.variable=false"])
-    batch, steps, size = recipe.feed.batch, recipe.feed.bptt, recipe.model.embedding
+    recipe = load_recipe("awd-lstm/ptb")
+    feed = StreamConfig(variable=False)  # the paper's batch and length are its defaults
+    batch, steps, size = feed.batch, feed.bptt, recipe.model.embedding
     text = np.random.default_rng(0).integers(0, VOCABULARY, 100 * batch * steps)
     tokens = torch.randint(0, VOCABULARY, (steps + 1, batch))
 
@@ -53,7 +54,7 @@ def main() -> None:
     loop = Loop(
         Fabric(accelerator="cpu", devices=1),
         model,
-        [Term("likelihood", Stream(text, recipe.feed, 0), Likelihood(recipe.objective))],
+        [Term("likelihood", Stream(text, feed, 0), Likelihood(recipe.objective))],
         build_optimiser(recipe.optimiser, model.parameters()),
         Schedule(recipe.optimiser.schedule),
         Tail(model, TailConfig(start=0)),

@@ -263,7 +263,7 @@ def test_half_precision_inputs_are_taken_in_the_precision_of_the_weights(experts
 
 @pytest.mark.parametrize("experts", [1, 10])
 def test_no_tokens_by_vocabulary_tensor_is_made(experts):
-    """The largest tensor alive in forward and backward is a block of logits."""
+    """The largest tensor made in forward and backward holds a block's logits and probabilities."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Largest(TorchDispatchMode):
@@ -286,4 +286,4 @@ def test_no_tokens_by_vocabulary_tensor_is_made(experts):
         head.log_prob(x, y, embedding)
         head.log_prob(x, y, embedding, 0.7)
         head.log_probs(x[:50], embedding)
-    assert largest.elements <= softmax.BLOCK_ELEMENTS < tokens * experts * vocabulary
+    assert largest.elements <= 2 * softmax.BLOCK_ELEMENTS < tokens * experts * vocabulary / 2

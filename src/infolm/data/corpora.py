@@ -21,9 +21,10 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from infolm.data import ingest, sources, store, synthetic
+from infolm.data import ingest, reverse_copy, sources, store, synthetic
 from infolm.data.ingest import Report, Text
 from infolm.data.registry import CorpusInfo, Download, registry
+from infolm.data.reverse_copy import ReverseCopyConfig
 from infolm.data.store import Split
 from infolm.data.synthetic import Truth
 from infolm.data.tokens import Kind, Tokenizer
@@ -40,6 +41,7 @@ __all__ = [
     "load",
     "registry",
     "truth",
+    "types",
 ]
 
 
@@ -64,6 +66,9 @@ class DataConfig(Section):
         description="words only: true splits at white space alone, false splits punctuation off "
         "too; by default as the corpus needs it, and false for your own text",
     )
+    reverse_copy: ReverseCopyConfig | None = Field(
+        None, description="sizes of the corpus reverse-copy; of no other"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -71,6 +76,8 @@ class DataConfig(Section):
             raise ValueError("tokens: bpe needs a vocabulary of at least 256, for instance 10000")
         if self.tokens == "byte" and (self.vocabulary is not None or self.lowercase):
             raise ValueError("tokens: byte has 256 types as they are: no vocabulary, no lowercase")
+        if self.reverse_copy and self.corpus != reverse_copy.NAME:
+            raise ValueError(f"reverse_copy: is for the corpus {reverse_copy.NAME} alone")
         return self
 
 
@@ -106,7 +113,8 @@ def load(
     with _writable(sources.cache_folder()):
         name, texts, pretokenised = _find(config, report)
         source = _sha256([(s, sources.digest(t.path), t.start, t.stop) for s, t in texts.items()])
-        settings = config.model_dump(exclude={"corpus", "path"}) | {"pretokenised": pretokenised}
+        given = config.model_dump(exclude={"corpus", "path", "reverse_copy"})
+        settings = given | {"pretokenised": pretokenised}
         tokens = tokenizer.to_json() if tokenizer else settings
         fingerprint = _sha256({"format": store.VERSION, "source": source, "tokens": tokens})
         folder = sources.cache_folder() / fingerprint
@@ -128,14 +136,27 @@ def truth(config: DataConfig, tokenizer: Tokenizer) -> Truth | None:
     return None if config.path is not None else synthetic.truth(config.corpus, tokenizer)
 
 
+def types(config: DataConfig) -> int:
+    """How many types the vocabulary has at most, as far as that is known before the text is."""
+    if config.vocabulary is not None:
+        return config.vocabulary
+    if config.corpus == reverse_copy.NAME:
+        return (config.reverse_copy or ReverseCopyConfig()).vocabulary
+    return sources.find(config.corpus).types
+
+
 def _find(config: DataConfig, report: Report) -> tuple[str, dict[str, Text], bool]:
     """The corpus's name, the text of each split, and whether its words are split already."""
     if config.path is not None:
         name, texts, pretokenised = config.path.stem, sources.own_texts(config.path), False
     else:
         info = sources.find(config.corpus)
-        texts = sources.known_texts(info, config.tokens, report)
         name, pretokenised = info.name, info.pretokenised
+        if name == reverse_copy.NAME:
+            sizes = config.reverse_copy or ReverseCopyConfig()
+            texts = sources.made(sizes.name, lambda: reverse_copy.splits(sizes))
+        else:
+            texts = sources.known_texts(info, config.tokens, report)
     if config.pretokenised is not None:
         pretokenised = config.pretokenised
     return name, texts, pretokenised

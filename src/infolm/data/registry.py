@@ -197,4 +197,13 @@ _REGISTRY = (
         types=63,
         pretokenised=True,
     ),
+    CorpusInfo(
+        name="reverse-copy",
+        title="Random words, then the same in reverse: entropy 0 after <sep>",
+        licence="none: generated",
+        source="infolm.data.reverse_copy",
+        tokens="word",
+        types=1_003,
+        pretokenised=True,
+    ),
 )

@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -140,7 +140,7 @@ def known_texts(info: CorpusInfo, tokens: Kind, report: Report) -> dict[str, Tex
     if info.name == "python-docs":
         return _python_docs()
     if info.name in synthetic.NAMES:
-        return _made(f"{info.name}-v{synthetic.VERSION}", lambda: synthetic.splits(info.name))
+        return made(f"{info.name}-v{synthetic.VERSION}", lambda: synthetic.splits(info.name))
     if info.name == "ptb-char":
         return _characters_of(known_texts(registry()["ptb"], "word", report))
     folder = fetch(info, report)
@@ -175,7 +175,7 @@ def _characters_of(texts: dict[str, Text]) -> dict[str, Text]:
         content = ingest.decode(text, text.read())
         return "".join(f"{line.strip().replace(' ', '_')}\n" for line in content.splitlines())
 
-    return _made(
+    return made(
         f"ptb-char-{source.hexdigest()[:16]}",
         lambda: {split: lines(text) for split, text in texts.items()},
     )
@@ -183,18 +183,22 @@ def _characters_of(texts: dict[str, Text]) -> dict[str, Text]:
 
 def _python_docs() -> dict[str, Text]:
     version = "-".join(map(str, (*sys.version_info, f"v{python_docs.VERSION}")))
-    return _made(f"python-docs-{version}", python_docs.splits)
+    return made(f"python-docs-{version}", python_docs.splits)
 
 
-def _made(name: str, make: Callable[[], dict[str, str]]) -> dict[str, Text]:
-    """Texts that are made, not fetched, and kept beside the tokens where a person can read them."""
+def made(name: str, make: Callable[[], Mapping[str, str | Iterator[str]]]) -> dict[str, Text]:
+    """Texts that are made, not fetched, and kept beside the tokens where a person can read them.
+
+    A split comes whole, or part by part where it is too large for that.
+    """
     folder = cache_folder() / "texts" / name
     paths = {split: folder / f"{split}.txt" for split in SPLITS}
     if not all(path.exists() for path in paths.values()):
         folder.mkdir(parents=True, exist_ok=True)
         for split, text in make().items():
+            parts = [text] if isinstance(text, str) else text
             with store.atomic(paths[split]) as file:
-                file.write(text.encode())
+                file.writelines(part.encode() for part in parts)
     return {split: Text.whole(path) for split, path in paths.items()}
 
 

@@ -10,13 +10,17 @@ from pydantic import Field
 from infolm.errors import InfolmError
 from infolm.section import Section
 
+PADDING = -1
+"""A target that is none."""
+
 
 class Batch(NamedTuple):
-    """A cut of the stream.
+    """A cut of the stream, or sentences side by side.
 
     tokens, targets: (T, B), the targets one place ahead; arrays as the feed gives them, tensors
-    on the model's device when they reach an objective. `fresh` says that the state starts anew
-    here. `rate_scale` multiplies the learning rate of this step.
+    on the model's device when they reach an objective. A target of `PADDING` is not counted; what
+    is read where a sentence has ended is token 0. `fresh` says that the state starts anew here.
+    `rate_scale` multiplies the learning rate of this step.
     """
 
     tokens: Any

@@ -1,0 +1,166 @@
+"""A corpus as episodes: sentences that know nothing of each other."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from infolm.data.stream import PADDING, Batch
+from infolm.data.tokens import NO_TOKEN, Tokenizer
+from infolm.errors import InfolmError
+from infolm.section import Section
+
+BLOCK = 2**22
+"""Tokens looked at together where sentences end: of the text no more is in memory at a time."""
+
+
+class EpisodesConfig(Section):
+    """The corpus as sentences in an order of their own each pass, the state zero at each start."""
+
+    kind: Literal["episodes"] = "episodes"
+    batch: int = Field(64, ge=1, description="sentences of a batch, on the average")
+    longest: int = Field(1000, ge=1, description="tokens above which a sentence is cut into pieces")
+    after: str | None = Field(
+        None,
+        description="count only what follows this token in a sentence, which is then never cut",
+    )
+
+
+def marker(config: EpisodesConfig, tokenizer: Tokenizer) -> int | None:
+    """The number of the token that `after` names, if it names one."""
+    return None if config.after is None else token_number(config.after, tokenizer, "feed.after")
+
+
+def token_number(token: str, tokenizer: Tokenizer, key: str) -> int:
+    """The number of a token that the recipe names under `key`."""
+    found = tokenizer.lookup(token).tolist()
+    if len(found) != 1 or NO_TOKEN in found:
+        raise InfolmError(f"{key}: '{token}' is not one token of this vocabulary: name another")
+    return found[0]
+
+
+def places(tokens: npt.NDArray[Any], token: int) -> npt.NDArray[np.int64]:
+    """Where `token` stands in `tokens` (N,)."""
+    blocks = [
+        start + np.flatnonzero(tokens[start : start + BLOCK] == token)
+        for start in range(0, len(tokens), BLOCK)
+    ]
+    return np.concatenate(blocks)
+
+
+def sentence_bounds(tokens: npt.NDArray[Any], eos: int) -> npt.NDArray[np.int64]:
+    """Where each sentence starts, and where the last one ends, (S + 1,).
+
+    Sentence i is tokens[bounds[i] : bounds[i + 1]], its <eos> with it; the last may lack one.
+    """
+    ends = places(tokens, eos) + 1
+    rest = [] if len(ends) and ends[-1] == len(tokens) else [len(tokens)]
+    return np.concatenate([[0], ends, rest]).astype(np.int64)
+
+
+def cut_long(bounds: npt.NDArray[np.int64], longest: int) -> npt.NDArray[np.int64]:
+    """The bounds of pieces of at most `longest` tokens, those of a sentence all nearly as long."""
+    lengths = np.diff(bounds)
+    pieces = -(-lengths // longest)
+    sentence = np.repeat(np.arange(len(lengths)), pieces)
+    nth = np.arange(len(sentence)) - (np.cumsum(pieces) - pieces)[sentence]
+    starts = bounds[sentence] + nth * lengths[sentence] // pieces[sentence]
+    return np.append(starts, bounds[-1])
+
+
+def group(lengths: npt.NDArray[np.int64], area: int) -> list[int]:
+    """Cut rising lengths (S,) into batches of at most `area` places each, padding included.
+
+    Gives the batches' bounds in `lengths`. A sentence above `area` is a batch by itself.
+    """
+    cuts = [0]
+    while cuts[-1] < len(lengths):
+        start = cuts[-1]
+        ahead = lengths[start : start + max(1, area // int(lengths[start]))]
+        fit = int(np.searchsorted(ahead * np.arange(1, len(ahead) + 1), area, side="right"))
+        cuts.append(start + max(1, fit))
+    return cuts
+
+
+@dataclass
+class Episodes:
+    """Batches of whole sentences of `tokens` (N,), pass after pass; see `EpisodesConfig`.
+
+    A sentence w_1 ... w_n <eos> is read as <eos> w_1 ... w_n from a state of zeros, so every token
+    of the text is a target once a pass, the very first too. Where a long sentence is cut, the
+    piece reads the token before it first, and starts from zeros all the same.
+
+    Sentences of like length stand side by side: a pass sorts them by length, those of one length
+    in a new order each time, and draws the order of the batches. A batch is as large as `batch`
+    sentences of mean length, be it many short ones or few long ones. The loss is a mean over a
+    batch's tokens, so each token then weighs about the same, and the rate needs no scale. Padding
+    is read as token 0 and is no target. `after`: the token whose followers alone are targets.
+    """
+
+    tokens: npt.NDArray[Any]
+    config: EpisodesConfig
+    seed: int
+    eos: int
+    after: int | None = None
+
+    def __post_init__(self) -> None:
+        bounds = sentence_bounds(self.tokens, self.eos)
+        if self.after is None:
+            bounds = cut_long(bounds, self.config.longest)
+        else:
+            self._check_marked(bounds, self.after)
+        self._starts, self._lengths = bounds[:-1], np.diff(bounds)
+        area = self.config.batch * len(self.tokens) // len(self._starts)
+        self._cuts = group(np.sort(self._lengths), area)
+        self.epoch = 0
+        self._position = 0
+        self._draw()
+
+    def _check_marked(self, bounds: npt.NDArray[np.int64], after: int) -> None:
+        marks = places(self.tokens, after)
+        before, by_end = (np.searchsorted(marks, ends) for ends in (bounds[:-1], bounds[1:] - 1))
+        without = np.flatnonzero(before == by_end)
+        if len(without):
+            raise InfolmError(
+                f"sentence {without[0] + 1} of the training split has nothing after a "
+                f"{self.config.after}: mend the text, or set feed.after=null"
+            )
+
+    def _draw(self) -> None:
+        """The order of this pass: a function of the seed and the number of the pass."""
+        rng = np.random.default_rng([self.seed, self.epoch])
+        order = rng.permutation(len(self._starts))
+        self._sentences = order[np.argsort(self._lengths[order], kind="stable")]
+        self._batches = rng.permutation(len(self._cuts) - 1)
+
+    def next(self) -> Batch:
+        number = self._batches[self._position]
+        members = self._sentences[self._cuts[number] : self._cuts[number + 1]]
+        self._position += 1
+        if self._position == len(self._batches):
+            self._position, self.epoch = 0, self.epoch + 1
+            self._draw()
+        return self._read(self._starts[members], self._lengths[members])
+
+    def _read(self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Batch:
+        steps = np.arange(lengths.max())[:, None]
+        inside = steps < lengths
+        # Padding takes whatever stands there (at the very end, the last token), to be masked.
+        found = self.tokens[np.minimum(starts + steps, len(self.tokens) - 1)].astype(np.int64)
+        first = np.where(starts == 0, self.eos, self.tokens[starts - 1]).astype(np.int64)
+        read = np.where(inside, np.vstack([first, found[:-1]]), 0)
+        if self.after is not None:
+            inside &= np.logical_or.accumulate(read == self.after)
+        return Batch(read, np.where(inside, found, PADDING), True, 1.0)
+
+    def fraction(self) -> float:
+        return self._position / len(self._batches)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "position": self._position}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.epoch, self._position = state["epoch"], state["position"]
+        self._draw()

@@ -1,0 +1,90 @@
+"""An encoder that reads and a decoder that writes (Melis 2023, section 2.3.3)."""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from infolm.data.episodes import token_number
+from infolm.data.reverse_copy import SEPARATOR
+from infolm.data.tokens import Tokenizer
+from infolm.errors import InfolmError
+from infolm.models.recurrent import (
+    Output,
+    RecurrentConfig,
+    RecurrentModel,
+    build_stack,
+    within_budget,
+)
+from infolm.nn.cells.base import State
+from infolm.nn.dropout import embedding_dropout, locked_dropout, step_dropout
+
+
+class EncoderDecoderConfig(RecurrentConfig):
+    """Two recurrent networks of one description, the second going on from the first's state."""
+
+    kind: Literal["encoder-decoder"] = "encoder-decoder"  # type: ignore[assignment]
+    separator: str = Field(SEPARATOR, description="the token that the decoder reads first")
+
+
+class EncoderDecoder(RecurrentModel):
+    """With `separator` at step s of the tokens (T, B), the same step in every column,
+
+        encoder    e_t = f(x_t, e_{t-1}), t < s       d_{s-1} = e_{s-1}
+        decoder    d_t = g(x_t, d_{t-1}), t >= s      p(x_{t+1} | x_{<=t}) = softmax(d_t)
+
+    f and g are alike but share no weight, the embeddings of what they read included. The encoder
+    predicts nothing: its part of the output is zeros, so gradients reach it through its last
+    state alone, and what stands before the separator is left to the softmax's bias. Everything
+    but the encoder is a `RecurrentModel`. A call takes whole sentences.
+    """
+
+    config: EncoderDecoderConfig
+
+    def __init__(self, config: EncoderDecoderConfig, vocabulary: int, separator: int) -> None:
+        config = within_budget(config, lambda sized: EncoderDecoder(sized, vocabulary, separator))
+        super().__init__(config.model_copy(update={"parameters": None}), vocabulary)
+        self.config = config
+        self.separator = separator
+        self.encoder_embedding = nn.Parameter(torch.empty_like(self.embedding).uniform_(-0.1, 0.1))
+        self.encoder = build_stack(config, self.rates)
+
+    def forward(self, tokens: Tensor, state: list[State]) -> Output:
+        """tokens: (T, B) -> what predicts the token after each, from the separator on."""
+        start = self._decoder_start(tokens)
+        rates, drop = self.rates, locked_dropout if self.config.dropout.locked else step_dropout
+        x = embedding_dropout(
+            self.encoder_embedding, tokens[:start], rates.embedding, self.training
+        )
+        _, read, last = self.encoder(drop(x, rates.input, self.training), state)
+        hidden, dropped, written, after = super().forward(tokens[start:], last)
+        nothing = hidden.new_zeros(start, *hidden.shape[1:])
+        return Output(
+            torch.cat([nothing, hidden]),
+            torch.cat([nothing, dropped]),
+            [torch.cat(layer) for layer in zip(read, written, strict=True)],
+            after,
+        )
+
+    def _decoder_start(self, tokens: Tensor) -> int:
+        """The step of the separator, of which each column has one."""
+        found = tokens == self.separator
+        steps = found.all(1).nonzero()
+        if len(steps) != 1 or int(found.sum()) != tokens.shape[1] or not int(steps):
+            raise InfolmError(
+                "an encoder-decoder reads whole sentences, side by side only where their "
+                f"{self.config.separator} is in the same place: train it with feed.kind=episodes "
+                "on lines that are alike; it neither reads a running text nor generates one"
+            )
+        return int(steps)
+
+
+def build_model(
+    config: RecurrentConfig, vocabulary: int, tokenizer: Tokenizer | None = None
+) -> RecurrentModel:
+    """The model that `config` describes; without a tokenizer only to count its weights."""
+    if not isinstance(config, EncoderDecoderConfig):
+        return RecurrentModel(config, vocabulary)
+    separator = token_number(config.separator, tokenizer, "model.separator") if tokenizer else 0
+    return EncoderDecoder(config, vocabulary, separator)
