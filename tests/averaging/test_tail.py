@@ -4,16 +4,18 @@ import pytest
 import torch
 from torch import nn
 
-from infolm.averaging.base import RAW
+from infolm.averaging.base import MEAN, RAW
 from infolm.averaging.tail import (
-    MEAN,
-    NoAverage,
+    PolyakConfig,
+    SwaConfig,
     Tail,
     TailConfig,
     Triggered,
     TriggeredConfig,
     worse_than_recent,
 )
+from infolm.config import load_recipe
+from infolm.errors import InfolmError
 
 
 def walk(model, averager, steps, saved, validate_at=None, losses=None):
@@ -52,10 +54,45 @@ def test_a_tail_is_the_plain_mean_of_the_iterates_from_its_start_on(model, start
         torch.testing.assert_close(ours, plain)
 
 
-def test_a_tail_that_has_not_begun_answers_with_the_iterate(model):
-    averager = Tail(model, TailConfig(start=30))
-    walk(model, averager, 20, [])
+def test_polyak_averages_all_iterates_the_first_included(model):
+    saved = [[p.detach().clone() for p in model.parameters()]]
+    averager = Tail(model, PolyakConfig())
+    walk(model, averager, 20, saved)
+    for ours, plain in zip(averager.weights(MEAN), mean_of(saved), strict=True):
+        torch.testing.assert_close(ours, plain)
+
+
+@pytest.mark.parametrize(("start", "every"), [(0, 1), (0, 4), (5, 3), (20, 7)])
+def test_swa_averages_every_so_many_iterates_from_its_start_on(model, start, every):
+    saved = [[p.detach().clone() for p in model.parameters()]]
+    averager = Tail(model, SwaConfig(start=start, every=every))
+    walk(model, averager, 20, saved)
+    for ours, plain in zip(averager.weights(MEAN), mean_of(saved[start::every]), strict=True):
+        torch.testing.assert_close(ours, plain)
+
+
+@pytest.mark.parametrize("config", [TailConfig(start=30), SwaConfig(start=30, every=2)])
+def test_a_tail_that_has_not_begun_answers_with_the_iterate_and_says_so(model, config):
+    averager = Tail(model, config)
+    walk(model, averager, 29, [])
     assert averager.candidates() == (RAW,)
+    assert averager.unused() == (
+        "averaging never began, as training ended before step 30 (averaging.start), so the answer "
+        "is a single iterate: lower averaging.start or train longer"
+    )
+    averager.update(30)
+    assert averager.unused() is None
+
+
+def test_a_trigger_that_never_came_is_said(model):
+    averager = Triggered(model, TriggeredConfig(patience=2))
+    walk(model, averager, 8, [], validate_at=2, losses=[4.0, 3.0, 2.0, 1.0])
+    assert "not triggered before the last validation" in averager.unused()
+    assert "fewer than 4 validations" in averager.unused()
+    assert averager.validated({RAW: 5.0}, 1.0) == ["triggered"]
+    assert averager.unused() is not None  # the mean has not been measured: it came too late
+    averager.update(9)
+    assert averager.unused() is None
 
 
 def test_triggered_averages_from_the_triggering_iterate_on(model):
@@ -101,32 +138,11 @@ def test_it_triggers_at_the_latest_where_asked(model):
     assert events == [("triggered", 10)]
 
 
-def test_swapping_in_gives_the_mean_and_puts_the_iterate_back_to_the_bit(model):
-    averager = Tail(model, TailConfig())
-    walk(model, averager, 5, [])
-    before = [p.detach().clone() for p in model.parameters()]
-    with averager.swapped_in(MEAN):
-        for p, mean in zip(model.parameters(), averager.weights(MEAN), strict=True):
-            assert torch.equal(p, mean)
-    with pytest.raises(KeyboardInterrupt), averager.swapped_in(MEAN):
-        raise KeyboardInterrupt
-    for p, own in zip(model.parameters(), before, strict=True):
-        assert torch.equal(p, own)
-
-
-def test_every_averager_goes_on_alike_from_its_saved_state(model):
-    for make in (
-        NoAverage,
-        lambda m: Tail(m, TailConfig(start=3)),
-        lambda m: Triggered(m, TriggeredConfig(patience=1)),
+@pytest.mark.parametrize("kind", ["tail", "swa"])
+def test_a_start_beyond_the_end_is_refused_before_training(kind):
+    ask = ["train.max_steps=100", f"averaging.kind={kind}"]
+    assert load_recipe("awd-lstm/demo", [*ask, "averaging.start=100"]).averaging.kind == kind
+    with pytest.raises(
+        InfolmError, match=r"averaging\.start is 101, but training ends after step 100"
     ):
-        torch.manual_seed(0)
-        averager = make(model)
-        walk(model, averager, 6, [], validate_at=2, losses=[1.0, 2.0, 3.0])
-        other = make(model)
-        other.load_state_dict(averager.state_dict())
-        assert other.candidates() == averager.candidates()
-        for candidate in averager.candidates():
-            if candidate != RAW:
-                pairs = zip(other.weights(candidate), averager.weights(candidate), strict=True)
-                assert all(torch.equal(a, b) for a, b in pairs)
+        load_recipe("awd-lstm/demo", [*ask, "averaging.start=101"])

@@ -90,6 +90,52 @@ def test_an_event_that_comes_often_is_named_once() -> None:
     assert len(points(svg, "event-2")) == len(points(svg, "event-3")) == 2
 
 
+def two_tailed(number: int, lengths: tuple[int, int], **losses: float) -> dict[str, Any]:
+    values = {"loss": losses["long"], "answer": "long", **losses}
+    return validation(number, 0.0) | values | dict(zip(LENGTHS, lengths, strict=True))
+
+
+LENGTHS = ("short_length", "long_length")
+MEANS = [
+    step(10, 6.0),
+    two_tailed(10, (10, 10), raw=5.0, long=4.9),
+    two_tailed(20, (10, 20), raw=5.1, short=4.8, long=4.7),
+    two_tailed(30, (20, 30), raw=4.9, short=4.6, long=4.65),
+    event(30, "switched"),
+    event(30, "triggered"),
+    two_tailed(40, (10, 30), raw=4.8, short=4.7, long=4.5),
+]
+
+
+def test_two_means_have_a_panel_of_their_losses_and_one_of_the_length() -> None:
+    svg = parse(MEANS)
+    counts = {name: len(points(svg, name)) for name in ("raw", "short", "long", "length")}
+    assert counts == {"raw": 4, "short": 3, "long": 4, "length": 4}
+    heights = [y for _, y in points(svg, "length")]  # of 10, 20, 20 and 30 iterates
+    assert heights[1] == pytest.approx(heights[2])
+    assert heights[0] - heights[1] == pytest.approx(heights[2] - heights[3], abs=1e-3)
+    assert {"raw", "short", "long", "switched", "triggered"} <= set(texts(svg))
+    found = svg.find(f"{SVG}desc")
+    assert found is not None
+    assert "The long mean is of 30 iterates at the end and of 30 at most." in str(found.text)
+    assert "switched" not in str(found.text)
+
+
+def test_what_befalls_the_means_stands_by_their_length_alone() -> None:
+    svg = parse(MEANS)
+    (_, top), (_, bottom) = points(svg, "event-0")  # switched
+    lengths = [y for _, y in points(svg, "length")]
+    assert min(top, bottom) <= min(lengths) <= max(lengths) <= max(top, bottom)
+    (_, above), (_, below) = points(svg, "event-1")  # triggered
+    assert max(above, below) < min(top, bottom)
+
+
+def test_one_mean_needs_no_further_panel() -> None:
+    svg = parse(RUN)
+    assert svg.find(f".//{SVG}g[@id='length']") is None
+    assert svg.find(f".//{SVG}g[@id='raw']") is None
+
+
 def test_axes_have_nats_perplexities_steps_and_epochs() -> None:
     svg = parse(RUN)
     assert {"nats per token", "perplexity", "steps", "epochs complete", "tokens/s"} <= set(
@@ -129,8 +175,14 @@ def test_colours_are_the_pages_own() -> None:
         [step(20, 900.0), step(40, 3.0), validation(40, 3.0)],
         [step(20, math.nan), step(40, 3.0), validation(40, math.nan)],
         [step(20, 7.5), event(20, "<b>$x^2$</b>")],
+        [validation(3, 7.5) | {"raw": 7.5, "long": 8.0, "short_length": 3, "long_length": 3}],
+        [validation(3, 7.5) | {"raw": 7.5, "long": 8.0}],
+        [validation(3, 7.5) | {"raw": 7.5, "long": 8.0}, step(20, 7.0)],
     ],
-    ids=["one step", "one validation", "one of each", "no loss", "huge", "nan", "odd name"],
+    ids=[
+        *("one step", "one validation", "one of each", "no loss", "huge", "nan", "odd name"),
+        *("means once", "means without lengths", "means long ago"),
+    ],
 )
 def test_odd_histories_are_drawn(records: list[dict[str, Any]]) -> None:
     svg = parse(records)

@@ -1,6 +1,7 @@
 """What a report reads in a run's metrics."""
 
 import math
+from typing import Any
 
 import numpy as np
 from hypothesis import given
@@ -64,3 +65,41 @@ def test_thinning_keeps_within_bounds(values: list[float], most: int) -> None:
         # Each point stands for the steps since the one before: the total does not change.
         weights = np.diff(thin.steps, prepend=0)
         assert math.isclose(weights @ thin.values, sum(values), abs_tol=1e-9)
+
+
+def test_the_two_means_have_their_losses_and_the_long_one_its_length() -> None:
+    def validated(step: int, answer: str, lengths: tuple[int, int], **losses: float) -> Any:
+        short, long = lengths
+        return {
+            **{"kind": "validation", "step": step, "epoch": 0, "loss": losses[answer]},
+            **{"answer": answer, **losses, "short_length": short, "long_length": long},
+        }
+
+    history = History.of(
+        [
+            validated(10, "raw", (10, 10), raw=5.0, long=5.5),
+            {"kind": "event", "step": 10, "name": "restarted"},
+            validated(20, "long", (10, 10), raw=4.5, long=4.0),
+            validated(30, "long", (10, 20), raw=4.5, short=4.2, long=3.9),
+            validated(40, "short", (20, 30), raw=4.5, short=3.8, long=3.9),
+            {"kind": "event", "step": 40, "name": "switched"},
+            validated(50, "long", (10, 30), raw=4.5, short=4.0, long=3.7),
+        ]
+    )
+    assert {name: series.steps.tolist() for name, series in history.candidates.items()} == {
+        "raw": [10, 20, 30, 40, 50],
+        "short": [30, 40, 50],
+        "long": [10, 20, 30, 40, 50],
+    }
+    assert history.validation.values.tolist() == [5.0, 4.0, 3.9, 3.8, 3.7]
+    assert history.length.values.tolist() == [0, 10, 20, 20, 30]  # figure 3.4
+    assert history.averaged
+
+
+def test_one_candidate_at_a_time_is_the_validation_curve() -> None:
+    history = History.of(RECORDS)
+    assert history.candidates == {}
+    assert not history.averaged
+    assert len(history.length) == 0
+    mean = {"kind": "validation", "step": 9, "epoch": 3, "loss": 4.0, "answer": "mean", "mean": 4.0}
+    assert History.of([*RECORDS, mean]).averaged

@@ -8,13 +8,14 @@ import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 from safetensors.torch import load_file
 from training_tiny import Silent, quiet
 
-from infolm.config import Recipe
+from infolm.config import Expected, Recipe
 from infolm.data import synthetic
 from infolm.data.corpora import load as load_corpus
 from infolm.data.corpora import truth
@@ -23,12 +24,14 @@ from infolm.errors import InfolmError
 from infolm.evaluation import measurement, suite
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.suite import LANGUAGE
-from infolm.experiment import TrainedRun, train
+from infolm.experiment import train
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
+from infolm.models.recurrent import RecurrentConfig
 from infolm.reports import findings
 from infolm.reports.findings import BASELINE
-from infolm.reports.run import measurement_table, number, write_report
+from infolm.reports.run import CELLS, EVENTS, measurement_table, number, write_report
+from infolm.trained import Asked, TrainedRun
 from infolm.training.run import RunFolder, read_metrics
 
 EVIL = "<script>alert(1)</script>"
@@ -195,7 +198,7 @@ def test_the_baseline_is_there_before_any_measurement(original: Path, page: Page
 
 def test_measurements_are_shown_as_they_were_measured(run: Path) -> None:
     opened = TrainedRun.open(run)
-    opened.evaluate(["valid", "test"], 50, 1, "20,0.1,1", False, quiet)
+    opened.evaluate(["valid", "test"], Asked(cache="20,0.1,1"), 50, 1, False, quiet)
     before = (run / "measurements.json").read_bytes()
     page = Page(write_report(run))
     assert (run / "measurements.json").read_bytes() == before
@@ -250,6 +253,16 @@ def test_the_table_has_errors_bits_and_the_best_in_bold(tmp_path: Path) -> None:
     assert "Validation" not in table
 
 
+def test_what_is_expected_stands_below_its_own_metric(tmp_path: Path) -> None:
+    expected = Expected(valid=1.1, test=1.2, metric="bits_per_character", source="a table")
+    found = Measurement("perplexity", 3.0, "perplexity", None, 9, "test", "static", "")
+    file = tmp_path / "table.html"
+    file.write_text(measurement_table([found], expected))
+    page = Page(file)
+    assert page.rows[0] == ["method", "perplexity", "bits per character", "tokens"]
+    assert page.row("Test split", "expected: a table") == ["", "", "1.2000", "", ""]
+
+
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A run of six steps on a text whose language is known."""
@@ -276,7 +289,7 @@ def test_where_the_language_is_known_the_truth_is_shown(
     above = loss + known.log_probs(opened.corpus.splits["valid"].tokens).mean()
     for measure in (False, True):  # a report shows it whether or not `evaluate` was asked
         if measure:
-            opened.evaluate(["valid", "test"], 50, 1, "20,0.1,1", False, quiet)
+            opened.evaluate(["valid", "test"], Asked(cache="20,0.1,1"), 50, 1, False, quiet)
         page = Page(write_report(drawn))
         assert f": {above:.3f} nats per token above the true entropy of {entropy:.3f}." in page.text
         assert f"a language whose entropy is {entropy:.4f} nats per token" in page.text
@@ -311,6 +324,51 @@ def test_the_curve_has_its_points_and_its_trigger(page: Page) -> None:
     assert sum(found.get("id") in {"event-0", "event-1"} for _, found in page.tags) == 1
     assert "Triggered at step 3: from here on the answer is the mean" in page.text
     assert "reads its split as 2 parallel streams" in page.text
+
+
+def test_two_means_are_shown_and_explained(run: Path) -> None:
+    tree = yaml.safe_load((run / "recipe.yaml").read_text())
+    tree["averaging"] = {"kind": "two-tailed"}
+    (run / "recipe.yaml").write_text(yaml.safe_dump(tree))
+    losses = {"answer": "long", "loss": 3.0, "raw": 4.0, "short": 3.5, "long": 3.0}
+    lengths = {"short_length": 3, "long_length": 6}
+    records = [
+        r | (losses | lengths if r["kind"] == "validation" else {})
+        for r in read_metrics(run / "metrics.jsonl")
+        if r["kind"] != "event"
+    ]
+    names = ("switched", "emptied", "restarted", "diverged")
+    records += [{"kind": "event", "step": 6, "name": name} for name in names]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    page = Page(write_report(run))
+    assert {"raw", "short", "long", *names} <= set(page.inside("text"))
+    assert (
+        "validation losses of the iterate itself (raw) and of the short and the long" in page.text
+    )
+    for name in names:
+        assert f"{name.capitalize()} at step 6: {EVENTS[name]}." in page.text
+    assert "a single iterate" not in page.text
+
+
+def test_an_average_that_never_began_is_said(run: Path) -> None:
+    tree = yaml.safe_load((run / "recipe.yaml").read_text())
+    tree["averaging"] = {"kind": "tail", "start": 50}
+    tree["train"] |= {"max_steps": None, "epochs": 1}
+    (run / "recipe.yaml").write_text(yaml.safe_dump(tree))
+    records = [r for r in read_metrics(run / "metrics.jsonl") if r["kind"] != "event"]
+    for record in records:
+        if record["kind"] == "validation":
+            record |= {"answer": "raw", "raw": record["loss"]}
+    sentence = "Averaging never began, as training ended before step 50 (averaging.start)"
+    for epoch in (0, 1):  # not before the end: it may begin yet
+        records[-1]["epoch"] = epoch
+        text = "".join(json.dumps(record) + "\n" for record in records)
+        (run / "metrics.jsonl").write_text(text)
+        assert (sentence in Page(write_report(run)).text) == (epoch == 1)
+
+
+def test_every_cell_has_its_name() -> None:
+    assert set(CELLS) == set(get_args(RecurrentConfig.model_fields["cell"].annotation))
 
 
 def test_samples_are_those_of_the_command(original: Path, page: Page) -> None:

@@ -9,7 +9,10 @@ from training_tiny import Silent, quiet, tiny_tree
 from infolm.config import Recipe, load_recipe
 from infolm.errors import InfolmError
 from infolm.evaluation.episodic import episodic_log_probs
-from infolm.experiment import TrainedRun, train
+from infolm.experiment import train
+from infolm.generation.sampling import SamplingSettings
+from infolm.generation.text import write
+from infolm.trained import TrainedRun
 
 STEPS = 30
 
@@ -64,6 +67,8 @@ def test_a_copying_recipe_learns_from_what_follows_the_separator(name, tmp_path)
     )
     assert len(log_p) == 50 * 3
     assert -log_p.mean() == pytest.approx(best, rel=1e-5)
+    with pytest.raises(InfolmError, match="neither reads a running text nor generates one"):
+        write(run.model, run.tokenizer, "1", 3, 2, 1, SamplingSettings())
 
 
 def test_an_encoder_decoder_refuses_a_running_text(tmp_path):

@@ -11,7 +11,8 @@ from training_tiny import Silent, quiet, tiny_recipe, tiny_tree
 
 from infolm.config import Recipe
 from infolm.errors import InfolmError, RunError
-from infolm.experiment import TrainedRun, train
+from infolm.experiment import train
+from infolm.trained import TrainedRun
 from infolm.training import checkpoint
 from infolm.training.loop import Loop
 from infolm.training.schedule import Schedule, ScheduleConfig

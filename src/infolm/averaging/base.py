@@ -8,14 +8,30 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from infolm.section import Section
+
 RAW = "raw"
 """The name of the iterate itself among the candidates."""
+MEAN = "mean"
+"""The name of the mean, where there is one alone."""
+
+
+def newest_share(count: int, beta: float) -> float:
+    """The weight of the newest of `count` iterates: (1 - beta) / (1 - beta^count), 1/count if
+    beta is 1."""
+    return 1 / count if beta == 1 else (1 - beta) / (1 - beta**count)
 
 
 class RunningMean:
-    """mean_k = mean_{k-1} + (w_k - mean_{k-1}) / k, tensor by tensor."""
+    """The mean of k iterates, each weighted beta times the one after it; beta = 1: all alike.
 
-    def __init__(self) -> None:
+    mean_k = mean_{k-1} + (w_k - mean_{k-1}) (1 - beta) / (1 - beta^k), tensor by tensor. This is
+    sum_i beta^{k-i} w_i / sum_i beta^{k-i}: the exponential moving average with the correction
+    that Adam makes, so that its early values are not pulled to where it began. beta = 0: w_k.
+    """
+
+    def __init__(self, beta: float = 1.0) -> None:
+        self.beta = beta
         self.count = 0
         self.tensors: list[Tensor] = []
 
@@ -25,7 +41,7 @@ class RunningMean:
         if self.count == 1:
             self.tensors = [weight.detach().clone() for weight in weights]
         else:
-            torch._foreach_lerp_(self.tensors, list(weights), 1 / self.count)
+            torch._foreach_lerp_(self.tensors, list(weights), newest_share(self.count, self.beta))
 
     def state_dict(self) -> dict[str, Any]:
         return {"count": self.count, "tensors": self.tensors}
@@ -34,13 +50,22 @@ class RunningMean:
         self.count, self.tensors = state["count"], list(state["tensors"])
 
 
+class AveragerConfig(Section):
+    """The base of every kind of averaging in a recipe."""
+
+    def unused(self) -> str | None:
+        """What to say where no average was ever the answer; None where that cannot be."""
+        return None
+
+
 class Averager(ABC):
     """Watches the iterates and names the weights that are the answer.
 
     The loop calls `update` after each step of the optimiser. At each validation it measures every
     one of `candidates` with those weights swapped in, asks which is the `answer`, and then tells
-    the losses to `validated`, which says what follows from them (the event `triggered`, ...).
-    Weights are the model's trainable parameters, in their order.
+    the losses to `validated`, which says what follows from them (the event `triggered`, ...); until
+    then nothing changes but by `update`. Weights are the model's trainable parameters, in their
+    order.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -58,9 +83,20 @@ class Averager(ABC):
         """The candidate that is the answer, by the losses just measured."""
         return self.candidates()[0]
 
-    @abstractmethod
     def validated(self, losses: dict[str, float], progress: float) -> list[str]:
         """Hear the losses; `progress` is the share of training that is done. Gives events."""
+        return []
+
+    def lengths(self) -> dict[str, int]:
+        """How many iterates are in each mean at this moment, where the averager decides on that.
+
+        Asked for before `validated` they belong to the losses just measured.
+        """
+        return {}
+
+    def unused(self) -> str | None:
+        """At the end of training: why no average was ever the answer, in a sentence, if so."""
+        return None
 
     @abstractmethod
     def weights(self, candidate: str) -> Sequence[Tensor]:
@@ -86,3 +122,23 @@ class Averager(ABC):
 
     @abstractmethod
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class OneMean(Averager, ABC):
+    """The answer is a running mean of iterates; before it has any, the iterate itself."""
+
+    def __init__(self, model: nn.Module, beta: float = 1.0) -> None:
+        super().__init__(model)
+        self.mean = RunningMean(beta)
+
+    def candidates(self) -> tuple[str, ...]:
+        return (MEAN,) if self.mean.count else (RAW,)
+
+    def weights(self, candidate: str) -> Sequence[Tensor]:
+        return {MEAN: self.mean.tensors}[candidate]
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.mean.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.mean.load_state_dict(state)

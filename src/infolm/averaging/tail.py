@@ -1,16 +1,13 @@
-"""No average, the average of a tail, and NT-ASGD's triggered tail."""
+"""No average, the mean of all iterates or of a tail of them, and NT-ASGD's triggered tail."""
 
-from abc import ABC
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
 
-from infolm.averaging.base import RAW, Averager, RunningMean
-from infolm.section import Section
+from infolm.averaging.base import RAW, Averager, AveragerConfig, OneMean
 
-MEAN = "mean"
 Criterion = Literal["paper", "released"]
 
 
@@ -30,20 +27,40 @@ def worse_than_recent(
     return newest > min(window)
 
 
-class NoAverageConfig(Section):
+class NoAverageConfig(AveragerConfig):
     """The last iterate is the answer."""
 
     kind: Literal["none"] = "none"
 
 
-class TailConfig(Section):
+class PolyakConfig(AveragerConfig):
+    """Polyak-Ruppert averaging: the mean of all iterates."""
+
+    kind: Literal["polyak"] = "polyak"
+
+
+class TailConfig(AveragerConfig):
     """The mean of the iterates from a given step on."""
 
     kind: Literal["tail"] = "tail"
     start: int = Field(0, ge=0, description="average from the weights after this step on; 0: all")
 
+    def unused(self) -> str:
+        return _never_begun(self.start)
 
-class TriggeredConfig(Section):
+
+class SwaConfig(AveragerConfig):
+    """Stochastic weight averaging: the mean of some of the iterates from a given step on."""
+
+    kind: Literal["swa"] = "swa"
+    start: int = Field(0, ge=0, description="average from the weights after this step on")
+    every: int = Field(100, ge=1, description="steps from one iterate of the mean to the next")
+
+    def unused(self) -> str:
+        return _never_begun(self.start)
+
+
+class TriggeredConfig(AveragerConfig):
     """NT-ASGD: the mean of the iterates from the first non-improvement on."""
 
     kind: Literal["triggered"] = "triggered"
@@ -53,32 +70,32 @@ class TriggeredConfig(Section):
         1.0, gt=0, le=1, description="trigger at this share of training at the latest; 1: never"
     )
 
-
-class _Tail(Averager, ABC):
-    """The mean of the iterates since `_begin`; before that, the iterate itself."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__(model)
-        self.mean = RunningMean()
-
-    def _begin(self) -> None:
-        self.mean.update(self.parameters)
-
-    def candidates(self) -> tuple[str, ...]:
-        return (MEAN,) if self.mean.count else (RAW,)
-
-    def weights(self, candidate: str) -> Sequence[Tensor]:
-        return {MEAN: self.mean.tensors}[candidate]
+    def unused(self) -> str:
+        return (
+            "averaging was not triggered before the last validation, as the loss kept improving or "
+            f"there were fewer than {self.patience + 2} validations, so the answer is a single "
+            "iterate: set averaging.latest below 1, lower averaging.patience, or train longer"
+        )
 
 
-class NoAverage(_Tail):
+def _never_begun(start: int) -> str:
+    return (
+        f"averaging never began, as training ended before step {start:,} (averaging.start), so "
+        "the answer is a single iterate: lower averaging.start or train longer"
+    )
+
+
+class NoAverage(Averager):
     """The iterate itself, always."""
 
     def update(self, step: int) -> None:
         pass
 
-    def validated(self, losses: dict[str, float], progress: float) -> list[str]:
-        return []
+    def candidates(self) -> tuple[str, ...]:
+        return (RAW,)
+
+    def weights(self, candidate: str) -> Sequence[Tensor]:
+        raise KeyError(candidate)
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -87,31 +104,31 @@ class NoAverage(_Tail):
         pass
 
 
-class Tail(_Tail):
-    """1/(K-T+1) sum_{i=T}^{K} w_i, with T = `start`: w_i are the weights after step i, w_0 the
-    initial ones."""
+class Tail(OneMean):
+    """The mean of w_T, w_{T+c}, w_{T+2c}, ... up to now, with T = `start` and c = `every`.
 
-    def __init__(self, model: nn.Module, config: TailConfig) -> None:
+    w_i are the weights after step i, w_0 the initial ones. c = 1 is tail averaging,
+    1/(K-T+1) sum_{i=T}^{K} w_i (thesis, eq. 3.2), and T = 0 with it Polyak's average; c > 1 is
+    stochastic weight averaging, whose learning rate is the schedule's affair.
+    """
+
+    def __init__(self, model: nn.Module, config: PolyakConfig | TailConfig | SwaConfig) -> None:
         super().__init__(model)
-        self.start = config.start
+        self.config = config
+        self.start = 0 if isinstance(config, PolyakConfig) else config.start
+        self.every = config.every if isinstance(config, SwaConfig) else 1
         if self.start == 0:
-            self._begin()
-
-    def update(self, step: int) -> None:
-        if step >= self.start:
             self.mean.update(self.parameters)
 
-    def validated(self, losses: dict[str, float], progress: float) -> list[str]:
-        return []
+    def update(self, step: int) -> None:
+        if step >= self.start and (step - self.start) % self.every == 0:
+            self.mean.update(self.parameters)
 
-    def state_dict(self) -> dict[str, Any]:
-        return self.mean.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.mean.load_state_dict(state)
+    def unused(self) -> str | None:
+        return None if self.mean.count else self.config.unused()
 
 
-class Triggered(_Tail):
+class Triggered(OneMean):
     """NT-ASGD (Merity et al. 2017, Algorithm 1): a tail whose start is found on the way.
 
     Validation happens every L steps; when the newest loss is worse than the recent best (see
@@ -137,8 +154,12 @@ class Triggered(_Tail):
         self.history.append(newest)
         if not (worse or late):
             return []
-        self._begin()
+        self.mean.update(self.parameters)
         return ["triggered"]
+
+    def unused(self) -> str | None:
+        # One iterate: the trigger came with the last validation, and the mean was not measured.
+        return self.config.unused() if self.mean.count <= 1 else None
 
     def state_dict(self) -> dict[str, Any]:
         return {"history": self.history, "mean": self.mean.state_dict()}

@@ -1,4 +1,6 @@
-"""The course of a training as one inline SVG: loss above, speed below, over the same steps.
+"""The course of a training as one inline SVG over the same steps: loss above, speed below.
+
+Between them, where there are two means, the losses of both and the length of the long one.
 
 Text stays text, and colours are the page's variables, so that the plot turns dark with the page.
 """
@@ -15,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
+from infolm.averaging.two_tailed import LONG
 from infolm.reports.history import History
 from infolm.reports.page import COLOURS
 
@@ -28,9 +31,11 @@ so fast there that the rest would look flat."""
 LARGEST = 700.0
 """exp of more nats than this overflows."""
 
-INK, MUTED, LINE, TRAINING, VALIDATION, EVENT = (
-    COLOURS[name][0] for name in ("ink", "muted", "line", "training", "validation", "event")
+INK, MUTED, LINE, TRAINING, VALIDATION, EVENT, LONG_MEAN = (
+    COLOURS[name][0] for name in ("ink", "muted", "line", "training", "validation", "event", "long")
 )
+ROUTINE = {"switched": "-", "emptied": "-.", "restarted": ":"}
+"""Events of the two means, and their lines: many, so they stand by the length alone."""
 
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -101,20 +106,31 @@ def describe(history: History) -> str:
         sentences.append(
             f"The validation loss is least at step {step:,}, {loss:.3f} nats per token."
         )
-    sentences += [f"Event at step {step:,}: {name}." for step, name in history.events[:20]]
+    if len(history.length):
+        sentences.append(
+            f"The long mean is of {history.length.values[-1]:,.0f} iterates at the end and of "
+            f"{history.length.values.max():,.0f} at most."
+        )
+    events = [event for event in history.events if event[1] not in ROUTINE]
+    sentences += [f"Event at step {step:,}: {name}." for step, name in events[:20]]
     return " ".join(sentences)
 
 
 def draw(history: History) -> str:
     """The SVG element. `history` has one record of steps or one validation at least."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(7.4, 5), layout="constrained")
+        panels = {_draw_loss: 4.0, _draw_speed: 1.0}  # and their heights
+        if history.candidates:
+            panels = {_draw_loss: 4.0, _draw_candidates: 2.4, _draw_length: 1.2, _draw_speed: 1.0}
+        figure = Figure(figsize=(7.4, sum(panels.values())), layout="constrained")
         figure.patch.set_visible(False)
-        loss, speed = figure.subplots(2, sharex=True, height_ratios=[4, 1])
-        _draw_loss(loss, history)
-        _draw_speed(speed, history)
-        for axes in (loss, speed):
+        rows = figure.subplots(len(panels), sharex=True, height_ratios=list(panels.values()))
+        for axes, panel in zip(rows, panels, strict=True):
+            panel(axes, history)
             axes.patch.set_visible(False)
+        rows[-1].set_xlabel("steps")
+        rows[-1].xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=True))
+        rows[-1].xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         figure.legend(loc="outside upper left", ncols=4)
         file = io.StringIO()
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -155,7 +171,9 @@ def _draw_loss(axes: Axes, history: History) -> None:
             label=f"best validation: perplexity {math.exp(min(best, LARGEST)):,.4g}",
             gid="best",
         )
-    _draw_events(axes, history.events)
+    dashes = cycle(("--", ":", "-."))
+    names = dict.fromkeys(name for _, name in history.events if name not in ROUTINE)
+    _draw_events(axes, history, {name: next(dashes) for name in names}, width=1.2)
     axes.set_xlim(0, history.step * 1.01)
     axes.set_ylim(*limits(history))
     axes.set_ylabel("nats per token")
@@ -173,16 +191,17 @@ def _draw_loss(axes: Axes, history: History) -> None:
         top.spines["top"].set_visible(False)
 
 
-def _draw_events(axes: Axes, events: list[tuple[int, str]]) -> None:
-    """A vertical line for each event, dashed in the same way where the name is the same."""
-    dashes = cycle(("--", ":", "-."))
-    styles: dict[str, str] = {}
-    for i, (step, name) in enumerate(events):
-        label = "" if name in styles else name  # named once in the legend
-        style = styles.setdefault(name, next(dashes) if label else "")
-        axes.axvline(
-            step, color=EVENT, linewidth=1.2, linestyle=style, label=label, gid=f"event-{i}"
-        )
+def _draw_events(axes: Axes, history: History, styles: dict[str, str], width: float) -> None:
+    """A vertical line for each event that has a style, by its name."""
+    unnamed = set(styles)
+    for i, (step, name) in enumerate(history.events):
+        if name in styles:
+            label = name if name in unnamed else ""  # named once in the legend
+            unnamed.discard(name)
+            style = styles[name]
+            axes.axvline(
+                step, color=EVENT, linewidth=width, linestyle=style, label=label, gid=f"event-{i}"
+            )
 
 
 def limits(history: History) -> tuple[float, float]:
@@ -211,11 +230,53 @@ def _draw_speed(axes: Axes, history: History) -> None:
     )
     axes.set_ylim(0, max(speed.values.max(initial=0) * 1.1, 1))
     axes.set_ylabel("tokens/s")
-    axes.set_xlabel("steps")
+    _few_round_ticks(axes)
+
+
+def _draw_candidates(axes: Axes, history: History) -> None:
+    """The validation losses of the iterate and of both means, as they are in the second half of
+    the training: they differ by little, next to how far they fall before."""
+    late: list[float] = []
+    for name, series in history.candidates.items():
+        thin = series.thinned(POINTS)
+        axes.plot(
+            thin.steps,
+            thin.values,
+            color=COLOURS[name][0],
+            linewidth=1.6 if name == LONG else 0.9,
+            marker="." if len(thin) <= MARKERS else "",
+            markersize=3,
+            label=name,
+            gid=name,
+        )
+        late += series.values[series.steps >= history.step / 2].tolist()
+    low, high = min(late, default=0.0), max(late, default=1.0)
+    margin = max(0.1 * (high - low), 1e-3)
+    axes.set_ylim(low - margin, high + margin)
+    axes.set_ylabel("nats per token")
+
+
+def _draw_length(axes: Axes, history: History) -> None:
+    """Figure 3.4 of Melis (2022): a saw-tooth whose teeth grow as the iterates settle."""
+    length = history.length.thinned(POINTS)
+    axes.plot(
+        length.steps,
+        length.values,
+        color=LONG_MEAN,
+        linewidth=1.2,
+        marker="." if len(length) <= MARKERS else "",
+        markersize=4,
+        gid="length",
+    )
+    _draw_events(axes, history, ROUTINE, width=0.7)
+    axes.set_ylim(0, max(length.values.max(initial=0) * 1.1, 1))
+    axes.set_ylabel("iterates in\nthe long mean")
+    _few_round_ticks(axes)
+
+
+def _few_round_ticks(axes: Axes) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10], integer=True))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=True))
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
 def _inline(svg: str, title: str, description: str) -> str:

@@ -13,11 +13,12 @@ from infolm.errors import InfolmError
 from infolm.evaluation import measurement, suite
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.suite import BASELINE, TrueLogProbs
-from infolm.experiment import TrainedRun, corpus_of
+from infolm.experiment import corpus_of
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
-from infolm.models.recurrent import RecurrentModel
+from infolm.models.encoder_decoder import EncoderDecoder, build_model
 from infolm.reports.history import History
+from infolm.trained import TrainedRun
 from infolm.training import checkpoint
 from infolm.training.run import RunFolder, read_metrics
 
@@ -87,7 +88,7 @@ class Findings:
     @property
     def weights(self) -> int:
         with torch.device("meta"):
-            model = RecurrentModel(self.recipe.model, len(self.tokenizer))
+            model = build_model(self.recipe.model, len(self.tokenizer))
         return sum(parameter.numel() for parameter in model.parameters())
 
     @property
@@ -143,5 +144,7 @@ def samples(folder: RunFolder) -> list[str]:
     if not folder.model.exists():
         return []
     run = TrainedRun.open(folder.path)
+    if isinstance(run.model, EncoderDecoder):  # which writes only what it has read
+        return []
     settings = SamplingSettings()
     return write(run.model, run.tokenizer, "", SAMPLE_TOKENS, SAMPLES, SAMPLE_SEED, settings)

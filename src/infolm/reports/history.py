@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from infolm.averaging.base import RAW
+from infolm.averaging.two_tailed import LONG, SHORT
+
 
 @dataclass(frozen=True)
 class Series:
@@ -37,13 +40,19 @@ class Series:
 class History:
     """The course of one training.
 
-    training, validation: nats per token. speed: tokens per second. events: (step, name).
-    epochs: (step, passes complete by then), wherever the second is greater than before.
-    step: the last one recorded, 0 where there is none.
+    training, validation: nats per token. candidates: the validation losses of the iterate and of
+    the means, by name, where several were measured; `validation` is that of the answer. averaged:
+    whether a mean ever was the answer. length: of Two-Tailed Averaging's long mean, in iterates,
+    after each validation. speed: tokens per second. events: (step, name). epochs: (step, passes
+    complete by then), wherever the second is greater than before. step: the last one recorded, 0
+    where there is none.
     """
 
     training: Series
     validation: Series
+    candidates: dict[str, Series]
+    averaged: bool
+    length: Series
     speed: Series
     events: list[tuple[int, str]]
     epochs: list[tuple[int, int]]
@@ -56,12 +65,18 @@ class History:
             if record.get("epoch", 0) > (epochs[-1][1] if epochs else 0):
                 epochs.append((record["step"], record["epoch"]))
         steps = [record for record in records if record["kind"] == "step"]
+        validations = [record for record in records if record["kind"] == "validation"]
+        events = [(r["step"], r["name"]) for r in records if r["kind"] == "event"]
+        losses = {name: _series(validations, name) for name in (RAW, SHORT, LONG)}
         return cls(
             # A run of several terms has several losses; the likelihood of the text is an `nll`.
             training=_series(steps, next((k for r in steps for k in r if k.endswith("/nll")), "")),
-            validation=_series([r for r in records if r["kind"] == "validation"], "loss"),
+            validation=_series(validations, "loss"),
+            candidates=losses if len(losses[LONG]) else {},
+            averaged=any(r.get("answer", RAW) != RAW for r in validations),
+            length=_series([_after(r, events) for r in validations], "long_length"),
             speed=_series(steps, "tokens_per_second"),
-            events=[(r["step"], r["name"]) for r in records if r["kind"] == "event"],
+            events=events,
             epochs=epochs,
             step=records[-1]["step"] if records else 0,
         )
@@ -78,6 +93,16 @@ class History:
             return None
         i = int(self.validation.values.argmin())
         return int(self.validation.steps[i]), float(self.validation.values[i])
+
+
+def _after(validation: dict[str, Any], events: Sequence[tuple[int, str]]) -> dict[str, Any]:
+    """The record with the length that the long mean has after what followed from the losses."""
+    step = validation["step"]
+    if (step, "restarted") in events:
+        return validation | {"long_length": 0}
+    if (step, "switched") in events:
+        return validation | {"long_length": validation["short_length"]}
+    return validation
 
 
 def _series(records: Sequence[dict[str, Any]], key: str) -> Series:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 COLOURS = {
-    # name: (on a light page, on a dark one). The three of the curves are from the palette of Okabe
+    # name: (on a light page, on a dark one). Those of the curves are after the palette of Okabe
     # and Ito, which people with any kind of colour vision can tell apart.
     "page": ("#ffffff", "#15171a"),
     "raised": ("#f5f6f8", "#202328"),
@@ -17,6 +17,9 @@ COLOURS = {
     "training": ("#0072b2", "#56b4e9"),
     "validation": ("#d55e00", "#ff9a3d"),
     "event": ("#00795a", "#3ccfa4"),
+    "raw": ("#8a9097", "#7d848c"),
+    "short": ("#b0568c", "#e39ac4"),
+    "long": ("#a87400", "#edc04a"),
 }
 
 

@@ -15,6 +15,7 @@ import torch
 from infolm.config import Expected
 from infolm.evaluation.measurement import BLOCKS, Measurement
 from infolm.evaluation.suite import BASELINE, LANGUAGE
+from infolm.models.encoder_decoder import EncoderDecoderConfig
 from infolm.reports.findings import SAMPLE_SEED, SAMPLE_TOKENS, SAMPLES, Findings
 from infolm.reports.page import code, commands, folded, page, paragraph, section, strong
 from infolm.training import checkpoint
@@ -28,8 +29,22 @@ COLUMNS = {  # metric: heading, decimals
     "nll_above_entropy": ("above the entropy", 4),
 }
 TOKENS = {"word": "words", "char": "characters", "byte": "bytes", "bpe": "byte pairs"}
+CELLS = {
+    "lstm": "LSTM",
+    "gru": "GRU",
+    "elman": "Elman",
+    "rewired": "Rewired LSTM",
+    "multiplicative": "multiplicative LSTM",
+}
 EVENTS = {
     "triggered": "from here on the answer is the mean of the iterates",
+    "switched": "the short mean was as good as the long one, or that had stopped improving, so it "
+    "became the long one",
+    "emptied": "the short mean had stopped improving, so it began anew",
+    "restarted": "the iterate was better than the mean of those since the validation before, so "
+    "both means began anew",
+    "diverged": "the loss blew up, so training went back to the best validation and on from there "
+    "with a lower learning rate",
     "rate reduced": "validation no longer improved, so the learning rate was lowered",
     "stopped": "validation no longer improved, so training ended",
 }
@@ -80,7 +95,9 @@ def summary(found: Findings) -> str:
         )
     else:
         best = "there has been no validation yet"
-    layers = f"{model.layers} {model.cell.upper()} layer{'' if model.layers == 1 else 's'}"
+    mogrifier = "Mogrifier " if model.mogrifier.rounds else ""
+    layers = f"{model.layers} {mogrifier}{CELLS[model.cell]} layer"
+    layers += "" if model.layers == 1 else "s"
     steps = f"step{'' if found.step == 1 else 's'} ({epochs})"
     return (
         f"A language model of {layers} with {strong(f'{found.weights:,}')} weights, "
@@ -148,8 +165,8 @@ def measured(found: Findings) -> list[str]:
         expected = found.recipe.expected
         parts.append(
             paragraph(
-                f"Expected: perplexity {expected.valid} on the validation and {expected.test} on "
-                f"the test split ({escape(expected.source)})."
+                f"Expected: {COLUMNS[expected.metric][0]} {expected.valid} on the validation and "
+                f"{expected.test} on the test split ({escape(expected.source)})."
             )
         )
     if BASELINE not in methods:
@@ -169,7 +186,8 @@ def measurement_table(measurements: Sequence[Measurement], expected: Expected | 
     Each metric has two columns, the value and its standard error, so that digits stand below
     each other.
     """
-    metrics = [name for name in COLUMNS if any(m.metric == name for m in measurements)]
+    shown = {m.metric for m in measurements} | ({expected.metric} if expected else set())
+    metrics = [name for name in COLUMNS if name in shown]
     columns = "".join(f'<th scope="col" colspan="2">{COLUMNS[name][0]}</th>' for name in metrics)
     header = f'<tr><th scope="col">method</th>{columns}<th scope="col">tokens</th></tr>'
     width = 2 * len(metrics) + 2
@@ -191,26 +209,25 @@ def measurement_table(measurements: Sequence[Measurement], expected: Expected | 
             name = f'<th scope="row">{escape(method)}</th>'
             rows.append(f"<tr{kind}>{name}{cells}<td>{tokens:,}</td></tr>")
             if "true_entropy" in values:
-                rows.append(_entropy_row(values["true_entropy"].value, metrics))
+                # What the language's own loss tends to on an endless text.
+                entropy = values["true_entropy"].value
+                limits = {"nll": entropy, "perplexity": perplexity(entropy)}
+                rows.append(_plain_row("true entropy", limits, metrics))
         if expected:
-            name = f'<th scope="row">expected: {escape(expected.source)}</th>'
-            value = number(getattr(expected, split), 2)
-            rows.append(
-                f'<tr class="expected">{name}<td>{value}</td><td colspan="{width - 2}"></td></tr>'
-            )
+            value: dict[str, float] = {expected.metric: getattr(expected, split)}
+            rows.append(_plain_row(f"expected: {escape(expected.source)}", value, metrics))
         groups.append("<tbody>" + "\n".join(rows) + "</tbody>")
     body = "\n".join(groups)
     return f'<div class="wide"><table><thead>{header}</thead>\n{body}</table></div>'
 
 
-def _entropy_row(entropy: float, metrics: Sequence[str]) -> str:
-    """What the language's own loss tends to on an endless text: it has no error and no tokens."""
-    limits = {"nll": entropy, "perplexity": perplexity(entropy)}
+def _plain_row(html: str, values: dict[str, float], metrics: Sequence[str]) -> str:
+    """Numbers by metric that have no error and no tokens."""
     cells = "".join(
-        f"<td>{number(limits[name], COLUMNS[name][1]) if name in limits else ''}</td><td></td>"
+        f"<td>{number(values[name], COLUMNS[name][1]) if name in values else ''}</td><td></td>"
         for name in metrics
     )
-    return f'<tr class="expected"><th scope="row">true entropy</th>{cells}<td></td></tr>'
+    return f'<tr class="expected"><th scope="row">{html}</th>{cells}<td></td></tr>'
 
 
 def _cells(found: Measurement | None) -> str:
@@ -248,6 +265,12 @@ def curve(found: Findings) -> list[str]:
         "The training loss is a mean over the steps since the record before, with dropout if any.",
         f"Validation {reading}.",
     ]
+    if history.candidates:
+        caption.append(
+            "The second panel has the validation losses of the iterate itself (raw) and of the "
+            "short and the long mean, to the scale of the second half of training; the third, how "
+            "many iterates are in the long mean."
+        )
     if len(history.speed):
         caption.append(
             f"The median speed is {np.median(history.speed.values):,.0f} tokens per second; a "
@@ -259,10 +282,16 @@ def curve(found: Findings) -> list[str]:
         meaning = f": {EVENTS[name]}" if name in EVENTS else ""
         caption.append(f"{name} at step {at}{meaning}.".capitalize())
     text = escape(" ".join(caption))
-    return [f'<figure><div class="wide">{found.plot}</div><figcaption>{text}</figcaption></figure>']
+    figure = f'<figure><div class="wide">{found.plot}</div><figcaption>{text}</figcaption></figure>'
+    unused = found.recipe.averaging.unused()
+    if unused and found.finished and not history.averaged:
+        return [figure, paragraph(escape(f"{unused[0].upper()}{unused[1:]}."))]
+    return [figure]
 
 
 def sampled(found: Findings) -> list[str]:
+    if isinstance(found.recipe.model, EncoderDecoderConfig):
+        return [paragraph("An encoder-decoder writes only what follows what it has read.")]
     if not found.samples:
         return [paragraph("There are no weights to write with before the first validation.")]
     note = f"Drawn from the model's own distribution, {SAMPLE_TOKENS} tokens each."

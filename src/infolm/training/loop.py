@@ -15,7 +15,7 @@ from lightning_fabric import Fabric
 from pydantic import Field
 from torch import nn, optim
 
-from infolm.averaging.base import RAW, Averager
+from infolm.averaging.base import MEAN, RAW, Averager
 from infolm.averaging.tail import worse_than_recent
 from infolm.data.stream import Feed
 from infolm.errors import RunError
@@ -154,6 +154,8 @@ class Loop:
                     last_saved = time.monotonic()
                 if interrupted and not self.finished():
                     raise Interrupted
+        if (unused := self.averager.unused()) is not None:
+            self.watcher.say(unused)
         return min(self.losses)
 
     def finished(self) -> bool:
@@ -243,7 +245,7 @@ class Loop:
         self.watcher.say(
             f"step {self.step:,}, epoch {epoch}: validation {loss:.4f} nats per token, "
             f"perplexity {math.exp(loss):.2f}"
-            + ("" if answer == RAW else f" ({answer} of the iterates)")
+            + ("" if answer == RAW else f" ({_mean(answer)} of the iterates)")
             + (", the best so far" if best else "")
             + "".join(f"; {event}" for event in events)
         )
@@ -358,6 +360,11 @@ class Loop:
             term.carry = self.fabric.to_device(state["carries"][term.name])
         _restore_random(state["random"])
         return True
+
+
+def _mean(answer: str) -> str:
+    """The name of an average among the candidates, as one says it."""
+    return answer if answer == MEAN else f"{answer} {MEAN}"
 
 
 def _tensors(batch: Any) -> Any:

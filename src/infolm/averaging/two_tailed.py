@@ -1,0 +1,161 @@
+"""Two-Tailed Averaging (Melis 2022; thesis, chapter 3): a tail whose start need not be chosen."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from infolm.averaging.base import RAW, Averager, AveragerConfig, RunningMean
+
+SHORT, LONG = "short", "long"
+
+
+class TwoTailedConfig(AveragerConfig):
+    """2TA: the longer of two running means, which gives way as soon as the shorter is as good."""
+
+    kind: Literal["two-tailed"] = "two-tailed"
+    extensions: bool = Field(True, description="Algorithm 2; otherwise the core, Algorithm 1")
+    patience: int = Field(
+        3, ge=1, description="validations without improvement after which a mean is stagnating"
+    )
+
+    def unused(self) -> str:
+        return (
+            "at every validation the iterate was better than the mean of the iterates since the "
+            "one before, so the answer is a single iterate: train longer, or validate more often "
+            "(train.validate_every)"
+        )
+
+
+def stagnating(losses: Sequence[float], patience: int) -> bool:
+    """Whether the last `patience` of the losses are all no better than the best before them.
+
+    The thesis says "for a few evaluations"; in its figure 3.6 the loss is lowest at 40E and the
+    reset comes at 43E, so the default patience is 3.
+    """
+    return len(losses) > patience and min(losses[-patience:]) >= min(losses[:-patience])
+
+
+class _Tail(RunningMean):
+    """A running mean with the losses it was measured at."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.losses: list[float] = []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "losses": self.losses}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.losses = list(state["losses"])
+
+
+class _Verdict(NamedTuple):
+    """What follows from a validation: the answer, and what becomes of the two means."""
+
+    answer: str
+    switch: bool = False  # the short mean becomes the long one, and a new short one begins
+    empty: bool = False  # the short mean begins anew
+    restart: bool = False  # both begin anew
+
+
+class TwoTailed(Averager):
+    """Keeps a short and a long running mean of the iterates, of S <= L of them.
+
+    Every iterate goes into both. At each validation, E steps after the one before, with the losses
+    F1, FS and FL of the iterate and of the two means (Algorithm 2; what only the extensions do is
+    in brackets):
+
+        if FS <= FL [or FL is stagnating]:  S, L <- 0, S: the short mean becomes the long one
+        [else if FS is stagnating:          S <- 0]
+        [if L > 1 and F1 <= FL:             the answer is the iterate; if L = E, also S, L <- 0, 0]
+        else                                the answer is the long mean
+
+    At the first validation after a start both means are the same; they are measured once, and the
+    switch is of no consequence but that a short one begins. What is saved, measured and asked for
+    as `answer` goes by the names before the switch: where there is one, the answer is `short`. A
+    mean keeps its own losses through a switch, and by them it is said to stagnate.
+    """
+
+    def __init__(self, model: nn.Module, config: TwoTailedConfig) -> None:
+        super().__init__(model)
+        self.config = config
+        self.short, self.long = _Tail(), _Tail()
+        self.period = 0  # steps since the last validation: E, when the next one comes
+        self.used = False  # whether a mean has been the answer
+
+    def update(self, step: int) -> None:
+        self.short.update(self.parameters)
+        self.long.update(self.parameters)
+        self.period += 1
+
+    def candidates(self) -> tuple[str, ...]:
+        if self.short.count == self.long.count:
+            return (RAW, LONG) if self.long.count else (RAW,)
+        return (RAW, SHORT, LONG) if self.short.count else (RAW, LONG)
+
+    def lengths(self) -> dict[str, int]:
+        return {SHORT: self.short.count, LONG: self.long.count}
+
+    def answer(self, losses: dict[str, float]) -> str:
+        return self._judge(losses).answer
+
+    def _judge(self, losses: dict[str, float]) -> _Verdict:
+        if not self.long.count:
+            return _Verdict(RAW)
+        best, length = LONG, self.long.count
+        short = SHORT if SHORT in losses else LONG  # the same weights, measured once
+        switch = self.short.count > 0 and (
+            losses[short] <= losses[LONG] or self._stagnating(self.long, losses[LONG])
+        )
+        empty = not switch and self._stagnating(self.short, losses[short])
+        if switch:
+            best, length = short, self.short.count
+        if self.config.extensions and length > 1 and losses[RAW] <= losses[best]:
+            return _Verdict(RAW, switch, empty, restart=length == self.period)
+        return _Verdict(best, switch, empty)
+
+    def _stagnating(self, tail: _Tail, newest: float) -> bool:
+        return self.config.extensions and stagnating([*tail.losses, newest], self.config.patience)
+
+    def validated(self, losses: dict[str, float], progress: float) -> list[str]:
+        verdict = self._judge(losses)
+        events = []
+        if self.long.count:
+            self.long.losses.append(losses[LONG])
+        if self.short.count:
+            self.short.losses.append(losses.get(SHORT, losses[LONG]))
+        if verdict.switch:
+            if SHORT in losses:
+                events.append("switched")
+            self.short, self.long = _Tail(), self.short
+        if verdict.empty:
+            events.append("emptied")
+            self.short = _Tail()
+        if verdict.restart:
+            events.append("restarted")
+            self.short, self.long = _Tail(), _Tail()
+        self.period = 0
+        self.used = self.used or verdict.answer != RAW
+        return events
+
+    def unused(self) -> str | None:
+        return None if self.used else self.config.unused()
+
+    def weights(self, candidate: str) -> Sequence[Tensor]:
+        return {SHORT: self.short.tensors, LONG: self.long.tensors}[candidate]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "short": self.short.state_dict(),
+            "long": self.long.state_dict(),
+            "period": self.period,
+            "used": self.used,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.short.load_state_dict(state["short"])
+        self.long.load_state_dict(state["long"])
+        self.period, self.used = state["period"], state["used"]
