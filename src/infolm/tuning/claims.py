@@ -1,0 +1,82 @@
+"""Who works on what: a claim belongs to one process and falls with it, however it ends.
+
+So a trial that the database calls running, and that nobody holds a claim to, is one whose process
+is dead. No clock and no heartbeat is needed to tell.
+"""
+
+import hashlib
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+PAUSE = 0.05
+"""Seconds between two looks at a claim that another process holds."""
+
+TIMEOUT = 10
+"""Seconds that a database server may take to answer."""
+
+Release = Callable[[], object]
+
+
+class Claims(ABC):
+    """Claims by name, among all processes that work on one study."""
+
+    @abstractmethod
+    def take(self, what: str) -> Release | None:
+        """Claim `what` and get the function that gives it back; None: another process has it."""
+
+    @contextmanager
+    def held(self, what: str) -> Iterator[None]:
+        """Wait until `what` is free, and hold it inside the block."""
+        while (release := self.take(what)) is None:
+            time.sleep(PAUSE)
+        try:
+            yield
+        finally:
+            release()
+
+
+class FileClaims(Claims):
+    """Locks on files, among the processes of one machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def take(self, what: str) -> Release | None:
+        lock = FileLock(self.folder / what)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return None
+        return lock.release
+
+
+class DatabaseClaims(Claims):
+    """Advisory locks of PostgreSQL, among machines; the server frees them with the connection."""
+
+    def __init__(self, url: str, study: str) -> None:
+        import sqlalchemy
+
+        self.study = study
+        self._sql = sqlalchemy
+        # Without a pool: to close a connection is to end the session that holds the lock.
+        self._engine = sqlalchemy.create_engine(
+            url,
+            isolation_level="AUTOCOMMIT",
+            poolclass=sqlalchemy.NullPool,
+            connect_args={"connect_timeout": TIMEOUT},
+        )
+
+    def take(self, what: str) -> Release | None:
+        digest = hashlib.sha256(f"infolm {self.study} {what}".encode()).digest()
+        key = int.from_bytes(digest[:8], "big", signed=True)
+        connection = self._engine.connect()
+        if connection.scalar(self._sql.select(self._sql.func.pg_try_advisory_lock(key))):
+            return connection.close
+        connection.close()
+        return None

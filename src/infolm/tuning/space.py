@@ -1,0 +1,111 @@
+"""What a study searches: keys of the recipe, each with its range."""
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from infolm.section import Section
+
+if TYPE_CHECKING:
+    from optuna.trial import Trial
+
+Value = bool | int | float | str | None
+
+
+class Between(Section):
+    """Numbers from `low` to `high`, both included."""
+
+    low: float
+    high: float
+    log: bool = Field(False, description="spread evenly over the logarithm")
+    integer: bool = Field(False, description="whole numbers only")
+    clamp: float | None = Field(
+        None, description="what lies below becomes this: a share of the trials has this very value"
+    )
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Self:
+        if not self.low < self.high:
+            raise ValueError(f"low ({self.low:g}) must be below high ({self.high:g})")
+        if self.log and self.low <= 0:
+            raise ValueError(f"a log range needs a low above 0, not {self.low:g}")
+        if self.integer and not (self.low.is_integer() and self.high.is_integer()):
+            raise ValueError("an integer range needs whole numbers for low and high")
+        return self
+
+    def suggest(self, trial: "Trial", key: str) -> float:
+        """The number drawn for `trial`, now or before."""
+        if self.integer:
+            return trial.suggest_int(key, int(self.low), int(self.high), log=self.log)
+        return trial.suggest_float(key, self.low, self.high, log=self.log)
+
+    def value(self, drawn: float) -> float:
+        """What the recipe gets: the number drawn, clamped."""
+        clamped = drawn if self.clamp is None else max(drawn, self.clamp)
+        return int(clamped) if self.integer else clamped
+
+    def unit(self, drawn: float) -> float:
+        """Where a number lies in the range: 0 at `low`, 1 at `high`."""
+        low, high = self.low, self.high
+        if self.log:
+            low, high, drawn = math.log(low), math.log(high), math.log(drawn)
+        return (drawn - low) / (high - low)
+
+    def ends(self) -> list[Value]:
+        """The values of which the recipe must accept each."""
+        return [self.value(self.low), self.value(self.high)]
+
+
+class Choices(Section):
+    """One of a few values."""
+
+    choices: list[Value] = Field(min_length=1)
+
+    def suggest(self, trial: "Trial", key: str) -> Value:
+        return trial.suggest_categorical(key, self.choices)
+
+    def value(self, drawn: Value) -> Value:
+        return drawn
+
+    def unit(self, drawn: Value) -> float:
+        """The first choice lies at 0, the last at 1; a single one in the middle."""
+        last = len(self.choices) - 1
+        return self.choices.index(drawn) / last if last else 0.5
+
+    def ends(self) -> list[Value]:
+        return self.choices
+
+
+def _kind(section: Any) -> str:
+    if isinstance(section, dict):
+        return "choices" if "choices" in section else "between"
+    return "choices" if isinstance(section, Choices) else "between"
+
+
+Range = Annotated[
+    Annotated[Between, Tag("between")] | Annotated[Choices, Tag("choices")], Discriminator(_kind)
+]
+Space = Mapping[str, Between | Choices]
+"""Dotted path of a key in the recipe -> its range."""
+
+
+def suggest(space: Space, trial: "Trial") -> None:
+    """Draw what `trial` lacks of the space; what was drawn for it before stays."""
+    for key, section in space.items():
+        section.suggest(trial, key)
+
+
+def values(space: Space, drawn: Mapping[str, Any]) -> dict[str, Value]:
+    """What the recipe gets for the numbers drawn."""
+    return {key: section.value(drawn[key]) for key, section in space.items() if key in drawn}
+
+
+def leaves(tree: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """{'a': {'b': 1}} -> {'a.b': 1}."""
+    found: dict[str, Any] = {}
+    for key, node in tree.items():
+        inner = f"{path}.{key}" if path else str(key)
+        found |= leaves(node, inner) if isinstance(node, dict) and node else {inner: node}
+    return found

@@ -1,0 +1,179 @@
+"""`infolm tune`: workers are started, watched and replaced until the study is finished."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from infolm.config import Recipe
+from infolm.data.corpora import load as load_corpus
+from infolm.data.ingest import Report
+from infolm.errors import InfolmError, RunError
+from infolm.tuning import results
+from infolm.tuning.study import (
+    PER_MILLE,
+    Study,
+    StudyFolder,
+    check_space,
+    database_url,
+    prepare_folder,
+)
+from infolm.tuning.worker import STOPPED, Order
+
+PAUSE = 0.5
+"""Seconds between two looks at the study."""
+DEATHS = 8
+"""Workers that may die one after another, with no trial finished between, until we give up."""
+
+Show = Callable[[float, str], None]
+Say = Callable[[str], None]
+Worker = subprocess.Popen[str]
+
+
+def tune(
+    recipe: Recipe,
+    out: Path,
+    trials: int,
+    workers: int,
+    seeds: int,
+    storage: str | None,
+    show: Show,
+    say: Say,
+    report: Report,
+) -> dict[str, Any]:
+    """Search the recipe's ranges with `trials` trainings; gives what `results.summary` does.
+
+    `show` gets the share done and a text now and then, `say` a line for each trial. A study that
+    is there goes on: what finished is left as it is, and a trial whose process died goes on from
+    its checkpoint. KeyboardInterrupt passes when a person ends it; all is saved then.
+    """
+    if trials < 1:
+        raise InfolmError(f"--trials is {trials}: a study needs one trial at least")
+    check_space(recipe)
+    folder = StudyFolder(out)
+    database_url(folder, storage)  # refuses an address of no use
+    text = load_corpus(recipe.data, report).source  # tokenised once, before the workers start
+    prepare_folder(folder, recipe, text)
+    study = Study(folder, recipe, text, storage)
+    order = Order(str(out), text, storage, trials, seeds, workers)
+    with closing(study), study.answering():
+        _watch(study, order, show, say)
+        results.write_table(study)
+        result = results.summary(study, seeds)
+        results.write(study, result)
+    return result
+
+
+def _watch(study: Study, order: Order, show: Show, say: Say) -> None:
+    """Keep as many workers as were asked for until none has anything to do."""
+    if study.finished(order.trials, order.seeds):
+        return
+    progress = _Progress(study, order, show, say)
+    with _crew() as crew:
+        crew += [_start(order) for _ in range(order.workers)]
+        deaths = 0
+        while crew:
+            time.sleep(PAUSE)
+            if progress.look():
+                deaths = 0
+            for worker in [worker for worker in crew if worker.poll() is not None]:
+                crew.remove(worker)
+                said = _last_words(worker)
+                if worker.returncode == 0:
+                    continue
+                if worker.returncode == STOPPED:
+                    raise RunError(said)
+                deaths += 1
+                if deaths == DEATHS:
+                    raise RunError(
+                        f"{deaths} workers died one after another (the last with code "
+                        f"{worker.returncode}): there may be too little memory for so many "
+                        "--workers; all that finished is kept"
+                    )
+                crew.append(_start(order))
+        progress.look()
+
+
+def _last_words(worker: Worker) -> str:
+    assert worker.stdout is not None
+    with worker.stdout as pipe:
+        return pipe.read().strip()
+
+
+def _start(order: Order) -> Worker:
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "infolm.tuning.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,  # Ctrl-C is for us alone; we pass it on, once
+    )
+    assert worker.stdin is not None
+    worker.stdin.write(order.to_json())  # not an argument: the address may hold a password
+    worker.stdin.close()
+    return worker
+
+
+@contextmanager
+def _crew() -> Iterator[list[Worker]]:
+    """A list of workers; those in it at the end of the block are asked to save and end."""
+    crew: list[Worker] = []
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield crew
+    finally:
+        for worker in crew:
+            worker.terminate()
+        try:
+            for worker in crew:
+                worker.wait()
+        finally:  # asked a second time, we do not wait
+            for worker in crew:
+                worker.kill()
+                _last_words(worker)
+            signal.signal(signal.SIGTERM, before)
+
+
+class _Progress:
+    """Tells each trial that finished, and the share of all training that is done."""
+
+    def __init__(self, study: Study, order: Order, show: Show, say: Say) -> None:
+        self._study, self._order, self._show, self._say = study, order, show, say
+        self._told: set[tuple[int, int | None]] = {
+            (trial.number, None) for trial in study.trials() if trial.state.is_finished()
+        }
+
+    def look(self) -> bool:
+        """True if something has finished since the last look."""
+        study, trials, best = self._study, self._study.trials(), self._study.best()
+        finished = [trial for trial in trials if trial.state.is_finished()]
+        lines: dict[tuple[int, int | None], str]
+        lines = {(trial.number, None): results.describe(study, trial) for trial in finished}
+        again: dict[int, dict[str, Any]] = {}
+        text = f"{len(finished)} of {max(len(trials), self._order.trials)} trials"
+        if best is not None:
+            lines[best.number, None] += ", the best so far"
+            text += f"  best perplexity {results.perplexity(best.values[0]):.2f}"
+            if len(finished) >= self._order.trials:
+                again = study.retrained(best.number)
+            for seed, outcome in again.items():
+                lines[best.number, seed] = results.describe_again(best.number, seed, outcome)
+        new = lines.keys() - self._told
+        for key in sorted(new, key=lambda key: (key[1] or 0, key[0])):
+            self._say(lines[key])
+        self._told |= new
+        if new:
+            results.write_table(study)
+        running = [trial for trial in trials if not trial.state.is_finished()]
+        begun = sum((trial.last_step or 0) / PER_MILLE for trial in running)
+        total = max(len(trials), self._order.trials) + self._order.seeds
+        self._show(min((len(finished) + begun + len(again)) / total, 1.0), text)
+        return bool(new)
