@@ -45,6 +45,8 @@ def make(vocabulary: int = VOCABULARY, tokens: int = TOKENS) -> Case:
 def naive_nll(
     head: Softmax, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
 ) -> torch.Tensor:
+    assert head.projection is not None
+    assert head.prior is not None
     latents = functional.linear(x, head.projection, head.projection_bias).tanh()
     logits = functional.linear(latents.view(-1, EXPERTS, SIZE), weight, head.bias)
     prior = functional.linear(x, head.prior).softmax(-1)

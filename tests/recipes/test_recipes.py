@@ -46,14 +46,19 @@ def test_every_recipe_and_variant_trains_a_few_steps(name, variant, tmp_path, sm
     small = {"hidden": 12, "embedding": 8, "layers": 2}
     if "embedding" in recipe.variants.get(variant, ""):
         small.pop("embedding")
+    text = [f"data.path={small_text}", "data.vocabulary=null"]
+    if recipe.data.reverse_copy:
+        sizes = {"length": 5, "types": 100, "examples": 20, "held_out": 5}
+        text = [f"data.reverse_copy.{key}={value}" for key, value in sizes.items()]
     overrides = [
-        f"data.path={small_text}",
-        "data.vocabulary=null",
         "feed.batch=4",
         "train.max_steps=4",
         "train.validate_every=2",
         *(f"model.{key}={value}" for key, value in small.items()),
         *recipe.variants.get(variant, "").split(),
+        *text,
+        "model.parameters=null",
+        f"model.mogrifier.rank={min(recipe.model.mogrifier.rank, 5)}",
     ]
     if recipe.start_from:
         first = load_recipe("awd-lstm/ptb", overrides)
@@ -81,13 +86,17 @@ MISTAKES = {
     "model.weigth_drop=0.5": "model: there is no key 'weigth_drop', did you mean 'weight_drop'?",
     "modle.hidden=3": "there is no key 'modle', did you mean 'model'?",
     "averaging.kind=trigered": (
-        "averaging.kind: 'trigered' is not one of none, tail, triggered, did you mean 'triggered'?"
+        "averaging.kind: 'trigered' is not one of none, polyak, tail, triggered, ema, swa, "
+        "two-tailed, did you mean 'triggered'?"
     ),
     "averaging.criterion=papr": (
         "averaging.criterion: 'papr' is not one of paper, released, did you mean 'paper'?"
     ),
     "averaging.patiense=3": "averaging: there is no key 'patiense', did you mean 'patience'?",
-    "model.cell=lstn": "model.cell: 'lstn' is not one of lstm, did you mean 'lstm'?",
+    "model.cell=lstn": (
+        "model.cell: 'lstn' is not one of lstm, gru, elman, rewired, multiplicative, "
+        "did you mean 'lstm'?"
+    ),
     "model.hidden=-3": "model.hidden: input should be greater than or equal to 1, not -3",
     "model.hidden=many": "model.hidden: input should be a valid integer",
     "model.dropout.input=1.0": "model.dropout.input: input should be less than 1, not 1.0",
