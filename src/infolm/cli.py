@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -23,6 +24,17 @@ app = typer.Typer(
 )
 
 CHUNK = 200
+TUNABLE = ("--cache", "--dynamic", "--temperature")
+METHODS = "Methods"
+
+
+class Rule(StrEnum):
+    """How dynamic evaluation updates the weights."""
+
+    rms = "rms"
+    sgd = "sgd"
+
+
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
 CacheOption = Annotated[
     str | None,
@@ -38,7 +50,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JS
 def main() -> NoReturn:
     """Run the command; a person's mistake is one sentence on standard error and exit code 2."""
     try:
-        app(_spell_out_cache(sys.argv[1:]))
+        app(_spell_out(sys.argv[1:]))
     except InfolmError as error:
         message = " ".join(str(error).split())
         print(f"infolm: {message}{'' if message.endswith('.') else '.'}", file=sys.stderr)
@@ -52,13 +64,17 @@ def main() -> NoReturn:
     sys.exit(0)
 
 
-def _spell_out_cache(arguments: list[str]) -> list[str]:
-    """`--cache` may stand alone, or with `tune` or three numbers behind it."""
+def _spell_out(arguments: list[str]) -> list[str]:
+    """`--cache`, `--dynamic` and `--temperature` may stand alone, or with a value behind them.
+
+    What follows is a value unless it is another option, or a run's folder.
+    """
     spelt = list(arguments)
     for i, argument in enumerate(arguments):
-        following = arguments[i + 1] if i + 1 < len(arguments) else ""
-        if argument == "--cache" and following != "tune" and following.count(",") != 2:
-            spelt[i] = "--cache=tuned"
+        following = arguments[i + 1] if i + 1 < len(arguments) else "-"
+        option = following.startswith("-") and not following[1:2].isdigit()
+        if argument in TUNABLE and (option or Path(following).is_dir()):
+            spelt[i] = f"{argument}=tuned"
     return spelt
 
 
@@ -117,7 +133,55 @@ def evaluate(
     streams: Annotated[
         int, typer.Option(min=1, help="Read so many parts side by side: faster, approximate.")
     ] = 1,
+    temperature: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[tune|VALUE]",
+            help="With the softmax at this temperature, tuned unless given.",
+            rich_help_panel=METHODS,
+        ),
+    ] = None,
+    dynamic: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[tune|RATE,DECAY[,EPSILON]]",
+            help="With weights that learn from the text as they go on, tuned unless given.",
+            rich_help_panel=METHODS,
+        ),
+    ] = None,
+    dynamic_rule: Annotated[
+        Rule, typer.Option(help="How --dynamic updates the weights.", rich_help_panel=METHODS)
+    ] = Rule.rms,
+    segment: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Tokens from one update of --dynamic to the next.",
+            show_default="tuned; 20, or 50 characters, with values given",
+            rich_help_panel=METHODS,
+        ),
+    ] = None,
+    mc: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="MASKS",
+            help="With probabilities averaged over so many dropout masks.",
+            rich_help_panel=METHODS,
+        ),
+    ] = 0,
+    mc_rate: Annotated[
+        float,
+        typer.Option(help="Times the dropout rates, in --mc.", rich_help_panel=METHODS),
+    ] = 1.0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of the masks of --mc.", rich_help_panel=METHODS)
+    ] = 1,
     cache: CacheOption = None,
+    episodic: Annotated[
+        bool,
+        typer.Option("--episodic", help="Each sentence by itself, the state starting anew."),
+    ] = False,
     words: Annotated[
         int, typer.Option(min=0, help="Show so many words that the cache helps and hurts most.")
     ] = 0,
@@ -126,19 +190,44 @@ def evaluate(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure a trained model on its corpus: perplexity and its kin, each with its convention."""
+    """Measure a trained model on its corpus: perplexity and its kin, each with its convention.
+
+    Methods combine: the result has the model as it is, each method alone, and all together.
+    What is tuned is tuned on the validation split, and kept in the run's folder.
+
+    \b
+    infolm evaluate RUN --dynamic --mc 200 --temperature tune --cache tune
+
+    \b
+    --cache, --dynamic and --temperature may stand alone: as tuned before, or else now.
+    """
     from infolm.console import StageBars
     from infolm.evaluation import measurement
-    from infolm.experiment import TrainedRun
+    from infolm.trained import Asked, TrainedRun
 
     if split not in (None, "valid", "test"):
         raise InfolmError(f"--split is valid or test, not '{split}'")
     if words and not cache:
         raise InfolmError("--words compares with the cache: add --cache")
+    if not dynamic and (segment or dynamic_rule != Rule.rms):
+        raise InfolmError("--segment and --dynamic-rule are of dynamic evaluation: add --dynamic")
+    if not mc and mc_rate != 1:
+        raise InfolmError("--mc-rate is of Monte Carlo dropout: add --mc 200")
+    asked = Asked(
+        temperature=temperature,
+        dynamic=dynamic,
+        rule=dynamic_rule.value,
+        segment=segment,
+        monte_carlo=mc,
+        rate=mc_rate,
+        seed=seed,
+        cache=cache,
+        episodic=episodic,
+    )
     opened = TrainedRun.open(run)
     with StageBars() as stages:
         splits = [split] if split else ["valid", "test"]
-        results, changes = opened.evaluate(splits, chunk, streams, cache, baseline, stages)
+        results, changes = opened.evaluate(splits, asked, chunk, streams, baseline, stages)
     if as_json:
         print(measurement.as_json(results))
         return
@@ -166,9 +255,9 @@ def generate(
 ) -> None:
     """Write text with a trained model."""
     from infolm.console import StageBars
-    from infolm.experiment import TrainedRun
     from infolm.generation.sampling import SamplingSettings
     from infolm.generation.text import write
+    from infolm.trained import TrainedRun
 
     opened = TrainedRun.open(run)
     unk = opened.tokenizer.unk
@@ -457,6 +546,98 @@ def _print_estimates(estimates: list[Any]) -> None:
 
 
 @app.command()
+def tune(
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE", help="A recipe with a section `tuning`, or a study's folder."
+        ),
+    ],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes, as of `train`.")
+    ] = None,
+    trials: Annotated[int, typer.Option(help="Trainings in all, those of before too.")] = 30,
+    out: Annotated[
+        Path | None, typer.Option(help="The study's folder.", show_default="runs/<recipe>-tuning")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes that train side by side and share the cores.")
+    ] = 1,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="postgresql://user@host/database, to share the study with other machines under "
+            "the name of its folder.",
+            show_default="study.db in the folder",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(min=0, help="Train the winner again with so many other seeds.")
+    ] = 3,
+    as_json: JsonOption = False,
+) -> None:
+    """Search the ranges of a recipe for the values that are best on the validation split."""
+    from infolm.config import load_recipe
+    from infolm.console import StageBars, bar, err
+
+    try:
+        from infolm.tuning import tuner
+    except ModuleNotFoundError as error:
+        raise InfolmError(f"tuning needs {error.name}: pip install 'infolm[tune]'") from None
+
+    source = Path(recipe)
+    if (source / "study.yaml").is_file():  # a study's folder: go on with it
+        loaded = load_recipe(str(source / "study.yaml"), overrides)
+        out = out or source
+    else:
+        loaded = load_recipe(recipe, overrides)
+        name = recipe.removesuffix(".yaml").replace("/", "-").lstrip(".-")
+        out = out or Path("runs") / f"{name}-tuning"
+    try:
+        with StageBars() as stages, bar("tuning") as progress:
+            result = tuner.tune(
+                loaded, out, trials, workers, seeds, storage, progress.update, err.print, stages
+            )
+    except KeyboardInterrupt:
+        options = f"--trials {trials} --workers {workers} --seeds {seeds}"
+        if storage:
+            options += " --storage URL"
+        err.print(f"interrupted; all is saved. Go on with: infolm tune {out} {options}")
+        sys.exit(130)
+    if as_json:
+        print(json.dumps(result, indent=2))
+        return
+    _print_tuned(result)
+    err.print(f"next: infolm train {result['recipe']} --out runs/best")
+
+
+def _print_tuned(result: dict[str, Any]) -> None:
+    best, trials = result["best"], dict(result["trials"])
+    total = trials.pop("total")
+    print(f"{total} trials: " + ", ".join(f"{n} {state}" for state, n in trials.items()))
+    _print_table(
+        ["key", "best value"],
+        [[k, f"{v:.4g}" if isinstance(v, float) else str(v)] for k, v in best["values"].items()],
+    )
+    rows = [[f"trial {best['trial']}, as tuned", f"{best['nll']:.4f}", f"{best['perplexity']:.2f}"]]
+    again = result.get("retrained", {})
+    if "nll" in again:
+        spread = [
+            f"{each['mean']:.{digits}f}"
+            + ("" if each["deviation"] is None else f" ± {each['deviation']:.{digits}f}")
+            for each, digits in ((again["nll"], 4), (again["perplexity"], 2))
+        ]
+        rows.append([f"mean ± deviation over {len(again['seeds'])} other seeds", *spread])
+    _print_table(["validation", "nats per token", "perplexity"], rows, right={1, 2})
+    for seed, failure in again.get("failures", {}).items():
+        print(f"with seed {seed} it failed: {failure}")
+    if "note" in again:
+        print(f"{again['note']}.")
+    print(f"the winner's recipe: {result['recipe']}; picture: {result['picture']}")
+
+
+@app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs' folders.")],
     as_json: JsonOption = False,
@@ -499,7 +680,7 @@ def recipes(
         print(json.dumps(rows, indent=2))
         return
     _print_table(
-        ["recipe", "paper", "corpus", "weights", "expected valid / test perplexity"],
+        ["recipe", "paper", "corpus", "weights", "expected valid / test"],
         [
             [
                 row["recipe"],
@@ -546,7 +727,8 @@ def _megabytes(size: int) -> str:
 def _expected(expected: dict[str, Any] | None) -> str:
     if not expected:
         return ""
-    return f"{expected['valid']} / {expected['test']} ({expected['source']})"
+    unit = expected["metric"].replace("_", " ")
+    return f"{unit} {expected['valid']} / {expected['test']} ({expected['source']})"
 
 
 def _print_table(header: list[str], rows: list[list[str]], right: set[int] | None = None) -> None:
@@ -582,7 +764,13 @@ def _print_measurements(results: list[Any]) -> None:
         ],
         right={3, 4, 6},
     )
-    print(f"convention: {results[0].convention}")
+    conventions: dict[str, list[str]] = {}
+    for r in results:
+        methods = conventions.setdefault(r.convention, [])
+        methods += [] if r.method in methods else [r.method]
+    for convention, methods in conventions.items():
+        of = f" of {'; '.join(methods)}" if len(conventions) > 1 else ""
+        print(f"convention{of}: {convention}")
 
 
 def _print_words(changes: list[Any], tokenizer: Any, number: int) -> None:

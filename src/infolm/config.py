@@ -4,32 +4,64 @@ import re
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from infolm.averaging.tail import NoAverageConfig, TailConfig, TriggeredConfig
+from infolm.averaging.ema import EmaConfig
+from infolm.averaging.tail import (
+    NoAverageConfig,
+    PolyakConfig,
+    SwaConfig,
+    TailConfig,
+    TriggeredConfig,
+)
+from infolm.averaging.two_tailed import TwoTailedConfig
 from infolm.data.corpora import DataConfig
+from infolm.data.episodes import EpisodesConfig
 from infolm.data.stream import StreamConfig
 from infolm.errors import InfolmError
+from infolm.models.encoder_decoder import EncoderDecoderConfig
 from infolm.models.recurrent import RecurrentConfig
 from infolm.objectives.likelihood import LikelihoodConfig
 from infolm.section import Section, nearest
 from infolm.training.loop import TrainConfig
 from infolm.training.optimisers import OptimiserConfig
+from infolm.tuning.space import Range
 
 AveragingConfig = Annotated[
-    NoAverageConfig | TailConfig | TriggeredConfig, Field(discriminator="kind")
+    NoAverageConfig
+    | PolyakConfig
+    | TailConfig
+    | TriggeredConfig
+    | EmaConfig
+    | SwaConfig
+    | TwoTailedConfig,
+    Field(discriminator="kind"),
+]
+
+
+def _of_kind(usual: str) -> BeforeValidator:
+    """A section that does not say its kind is of the usual one."""
+    return BeforeValidator(lambda tree: {"kind": usual, **tree} if isinstance(tree, dict) else tree)
+
+
+FeedConfig = Annotated[
+    StreamConfig | EpisodesConfig, Field(discriminator="kind"), _of_kind("stream")
+]
+ModelConfig = Annotated[
+    RecurrentConfig | EncoderDecoderConfig, Field(discriminator="kind"), _of_kind("recurrent")
 ]
 
 
 class Expected(Section):
     """What the recipe should reach, and who says so."""
 
-    valid: float = Field(description="perplexity on the validation split")
-    test: float = Field(description="perplexity on the test split")
+    valid: float = Field(description="on the validation split")
+    test: float = Field(description="on the test split")
+    metric: Literal["perplexity", "bits_per_character", "bits_per_byte"] = "perplexity"
     source: str = Field(description="the paper's table, or the command that measured it")
 
 
@@ -45,12 +77,27 @@ class Recipe(Section):
     seed: int = Field(1, ge=0)
     start_from: Path | None = Field(None, description="a run whose weights training starts from")
     data: DataConfig
-    feed: StreamConfig = StreamConfig()
-    model: RecurrentConfig = RecurrentConfig()
+    feed: FeedConfig = StreamConfig()
+    model: ModelConfig = RecurrentConfig()
     objective: LikelihoodConfig = LikelihoodConfig()
     optimiser: OptimiserConfig
     averaging: AveragingConfig = NoAverageConfig()
     train: TrainConfig = TrainConfig()
+    tuning: dict[str, Range] = Field(
+        default_factory=dict, description="key of the recipe -> the range `infolm tune` searches"
+    )
+
+    @model_validator(mode="after")
+    def _averaging_begins(self) -> "Recipe":
+        steps = self.train.max_steps
+        if isinstance(self.averaging, TailConfig | SwaConfig) and steps is not None:
+            start = self.averaging.start
+            if start > steps:
+                raise ValueError(
+                    f"averaging.start is {start:,}, but training ends after step {steps:,}, so "
+                    "averaging would never begin: lower it, or raise train.max_steps"
+                )
+        return self
 
     def as_yaml(self) -> str:
         """Every value, resolved, in a form that can be read back."""

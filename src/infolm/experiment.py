@@ -1,12 +1,10 @@
-"""From a recipe to a trained run, and from a run's folder back to its model."""
+"""From a recipe to a trained run."""
 
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +13,28 @@ import yaml
 from lightning_fabric import Fabric
 
 from infolm.averaging.base import Averager
-from infolm.averaging.tail import NoAverage, Tail, TailConfig, Triggered, TriggeredConfig
-from infolm.config import Recipe, load_recipe
-from infolm.data.corpora import Corpus, registry, truth
+from infolm.averaging.ema import Ema, EmaConfig
+from infolm.averaging.tail import (
+    NoAverage,
+    PolyakConfig,
+    SwaConfig,
+    Tail,
+    TailConfig,
+    Triggered,
+    TriggeredConfig,
+)
+from infolm.averaging.two_tailed import TwoTailed, TwoTailedConfig
+from infolm.config import Recipe
+from infolm.data.corpora import Corpus, types
 from infolm.data.corpora import load as load_corpus
+from infolm.data.episodes import Episodes, EpisodesConfig, marker
 from infolm.data.ingest import Report
-from infolm.data.stream import Stream
+from infolm.data.stream import Feed, Stream
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError, RunError
-from infolm.evaluation import measurement, suite
+from infolm.evaluation.episodic import episodic_log_probs
 from infolm.evaluation.likelihood import parallel_log_probs
-from infolm.evaluation.measurement import Measurement
-from infolm.evaluation.neural_cache import CacheSettings, WordChange
-from infolm.evaluation.suite import tuned_cache
+from infolm.models.encoder_decoder import build_model
 from infolm.models.recurrent import RecurrentModel
 from infolm.objectives.likelihood import Likelihood
 from infolm.training import checkpoint
@@ -45,13 +52,12 @@ FREE_TO_CHANGE = {"epochs", "max_steps", "checkpoint_seconds", "log_every", "acc
 
 def parameters(recipe: Recipe) -> int:
     """How many weights the recipe's model has, without making them or reading the corpus."""
-    vocabulary = recipe.data.vocabulary or registry()[str(recipe.data.corpus)].types
     with torch.device("meta"):
-        model = RecurrentModel(recipe.model, vocabulary)
+        model = build_model(recipe.model, types(recipe.data))
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _fabric(accelerator: str, precision: Precision = "32-true") -> Fabric:
+def one_device(accelerator: str, precision: Precision = "32-true") -> Fabric:
     """One device. Fabric's own choice would be Apple's, which has no double precision."""
     if accelerator == "auto":
         accelerator = "cuda" if torch.cuda.is_available() else "cpu"
@@ -60,13 +66,26 @@ def _fabric(accelerator: str, precision: Precision = "32-true") -> Fabric:
     return Fabric(accelerator=accelerator, devices=1, precision=precision)
 
 
+def build_feed(recipe: Recipe, corpus: Corpus) -> Feed:
+    """The training split as the recipe wants it cut."""
+    tokens, tokenizer = corpus.splits["train"].tokens, corpus.tokenizer
+    if isinstance(recipe.feed, EpisodesConfig):
+        after = marker(recipe.feed, tokenizer)
+        return Episodes(tokens, recipe.feed, recipe.seed, tokenizer.eos, after)
+    return Stream(tokens, recipe.feed, recipe.seed)
+
+
 def build_averager(recipe: Recipe, model: RecurrentModel) -> Averager:
     """The averager that the recipe names."""
     match recipe.averaging:
-        case TailConfig() as config:
+        case PolyakConfig() | TailConfig() | SwaConfig() as config:
             return Tail(model, config)
         case TriggeredConfig() as config:
             return Triggered(model, config)
+        case EmaConfig() as config:
+            return Ema(model, config)
+        case TwoTailedConfig() as config:
+            return TwoTailed(model, config)
         case _:
             return NoAverage(model)
 
@@ -87,10 +106,10 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
         corpus = corpus_of(RunFolder(out), recipe, report)
     else:
         corpus = load_corpus(recipe.data, report)
-    fabric = _fabric(recipe.train.accelerator, recipe.train.precision)
+    fabric = one_device(recipe.train.accelerator, recipe.train.precision)
     torch.manual_seed(recipe.seed)
-    model = RecurrentModel(recipe.model, len(corpus.tokenizer))
-    feed = Stream(corpus.splits["train"].tokens, recipe.feed, recipe.seed)
+    model = build_model(recipe.model, len(corpus.tokenizer), corpus.tokenizer)
+    feed = build_feed(recipe, corpus)
     if len(corpus.splits["valid"].tokens) < 2:
         raise InfolmError("the validation split needs at least two tokens: bring more text")
     if recipe.start_from is not None:
@@ -132,10 +151,13 @@ def _plan(recipe: Recipe, corpus: Corpus, model: RecurrentModel, fabric: Fabric,
 
 
 def _validation(recipe: Recipe, model: RecurrentModel, corpus: Corpus) -> Callable[[], float]:
-    tokens = corpus.splits["valid"].tokens
+    tokens, feed = corpus.splits["valid"].tokens, recipe.feed
+    if isinstance(feed, EpisodesConfig):
+        eos, after = corpus.tokenizer.eos, marker(feed, corpus.tokenizer)
+        return lambda: -float(episodic_log_probs(model, tokens, eos, after).mean())
 
     def validate() -> float:
-        chunk, streams = recipe.feed.bptt, recipe.train.validation_streams
+        chunk, streams = feed.bptt, recipe.train.validation_streams
         return -float(parallel_log_probs(model, tokens, streams, WARM_UP, chunk).mean())
 
     return validate
@@ -182,7 +204,7 @@ def _check_same(recipe: Recipe, run: RunFolder) -> None:
     for tree in (before, now):
         for key in FREE_TO_CHANGE:
             tree["train"].pop(key, None)
-        for key in ("title", "paper", "expected", "variants"):
+        for key in ("title", "paper", "expected", "variants", "tuning"):
             tree.pop(key, None)
     difference = _first_difference(before, now)
     if difference:
@@ -208,97 +230,3 @@ def _start_from(source: Path, model: RecurrentModel, corpus: Corpus) -> None:
     if Tokenizer.load(run.tokenizer).to_json() != corpus.tokenizer.to_json():
         raise InfolmError(f"start_from: {source} has another vocabulary than this recipe's corpus")
     checkpoint.load_weights(run.model, model)
-
-
-def _written(path: Path) -> int:
-    return path.stat().st_mtime_ns
-
-
-@dataclass(frozen=True)
-class TrainedRun:
-    """A run opened for use: its recipe, vocabulary and best weights, in evaluation mode."""
-
-    folder: RunFolder
-    recipe: Recipe
-    tokenizer: Tokenizer
-    model: RecurrentModel
-
-    @classmethod
-    def open(cls, path: Path) -> "TrainedRun":
-        folder = RunFolder.existing(path)
-        recipe = load_recipe(str(folder.recipe))
-        if not folder.model.exists():
-            raise InfolmError(
-                f"{path} has no model yet: its training ended before the first validation; "
-                f"go on with `infolm train {path} --resume`"
-            )
-        tokenizer = Tokenizer.load(folder.tokenizer)
-        model = RecurrentModel(recipe.model, len(tokenizer))
-        checkpoint.load_weights(folder.model, model)
-        _fabric("auto").to_device(model)
-        return cls(folder, recipe, tokenizer, model.eval())
-
-    @cached_property
-    def corpus(self) -> Corpus:
-        """The text the run was trained on, in the run's own vocabulary."""
-        return corpus_of(self.folder, self.recipe)
-
-    def cache_settings(self, request: str, chunk: int, report: Report) -> CacheSettings:
-        """The neural cache that `request` asks for: 'WINDOW,LAMBDA,THETA' as given; 'tuned' as
-        found on the validation split, now or before; 'tune' as found there now."""
-        if "," in request:
-            try:
-                window, weight, flatness = request.split(",")
-                return CacheSettings(int(window), float(weight), float(flatness))
-            except ValueError:
-                raise InfolmError(
-                    f"'{request}' is not WINDOW,LAMBDA,THETA: try 2000,0.1,1"
-                ) from None
-        stored, model = self.folder.cache, self.folder.model
-        # Settings older than the weights were found for weights that training has since replaced.
-        if request == "tuned" and stored.exists() and _written(stored) >= _written(model):
-            return CacheSettings(**json.loads(stored.read_text()))
-        settings = tuned_cache(self.model, self.corpus.splits["valid"].tokens, chunk, report)
-        checkpoint.atomically(stored, lambda path: path.write_text(json.dumps(asdict(settings))))
-        return settings
-
-    def evaluate(
-        self,
-        splits: Sequence[str],
-        chunk: int,
-        streams: int,
-        cache: str | None,
-        baseline: bool,
-        report: Report,
-    ) -> tuple[list[Measurement], list[WordChange]]:
-        """See `suite`; the measurements are kept in the run's folder too. The changes of words are
-        those of the last split."""
-        if cache and streams > 1:
-            raise InfolmError("the cache looks back over one stream: leave out --streams")
-        settings = self.cache_settings(cache, chunk, report) if cache else None
-        known = truth(self.recipe.data, self.tokenizer)
-        true = suite.true_log_probs(known, self.corpus, splits)
-        results: list[Measurement] = []
-        changes: list[WordChange] = []
-        if baseline:
-            results += suite.baseline(self.corpus, splits, true, report)
-        for name in splits:
-            split = self.corpus.splits[name]
-            measured, changes = suite.evaluate(
-                self.model,
-                self.tokenizer,
-                split,
-                name,
-                chunk,
-                streams,
-                settings,
-                true.get(name),
-                report,
-            )
-            results += measured
-        results += suite.language(known, true)
-        results.sort(key=lambda result: splits.index(result.split))
-        kept = self.folder.measurements
-        text = measurement.as_json(measurement.merge(measurement.read(kept), results))
-        checkpoint.atomically(kept, lambda path: path.write_text(text))
-        return results, changes

@@ -2,7 +2,9 @@
 
 import json
 import math
+import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -103,6 +105,119 @@ def test_parallel_streams_say_so(infolm, trained):
     assert "4 parallel streams, warm-up" in results[0]["method"]
 
 
+def lines(done, metric="nll"):
+    """Method -> value of a metric, in the order shown."""
+    assert done.code == 0, done.err
+    return {r["method"]: r["value"] for r in json.loads(done.out) if r["metric"] == metric}
+
+
+@pytest.fixture
+def own(trained, tmp_path):
+    """A copy of the trained run, to be written to."""
+    shutil.copytree(trained, tmp_path / "own")
+    for path in (tmp_path / "own").glob("*.json"):
+        if path.name not in ("tokenizer.json", "corpus.json"):
+            path.unlink()
+    return tmp_path / "own"
+
+
+def test_methods_combine_in_one_command(infolm, own):
+    options = ("--split", "test", "--json")
+    asked = ("--dynamic", "--mc", "3", "--temperature", "tune", "--cache", "tune")
+    weights = (own / "model.safetensors").read_bytes()
+    done = infolm("evaluate", own, *asked, *options)
+    found = lines(done)
+    assert (own / "model.safetensors").read_bytes() == weights
+    names = ("static", "dynamic", "Monte Carlo", "temperature", "neural cache")
+    assert len(found) == 6
+    for name, method in zip(names, found, strict=False):
+        assert method.startswith(name)
+    *_, together = found
+    assert all(name in together for name in names[1:])
+    assert set(lines(done, "sampling_error")) == {m for m in found if "Monte Carlo" in m}
+    files = {path.name for path in own.iterdir()}
+    assert {"gradients.safetensors", "dynamic.json", "temperature.json", "cache.json"} <= files
+    assert {"temperature-dynamic-mc.json", "cache-dynamic-mc-temperature.json"} <= files
+    # What was tuned is used again, and gives the same numbers.
+    before = {path.name: path.stat().st_mtime_ns for path in own.glob("*.json")}
+    again = lines(
+        infolm("evaluate", own, "--dynamic", "--mc", 3, "--temperature", "--cache", *options)
+    )
+    assert again == found
+    for name in ("dynamic", "temperature", "temperature-dynamic-mc", "cache"):
+        assert (own / f"{name}.json").stat().st_mtime_ns == before[f"{name}.json"]
+
+
+def test_tuning_on_validation_helps_there(infolm, own):
+    options = ("--split", "valid", "--json")
+    found = lines(infolm("evaluate", own, "--dynamic", "tune", "--temperature", *options))
+    static, *others = found.values()
+    assert len(others) == 3
+    assert max(others) < static + 1e-4
+    assert others[-1] <= min(others) + 0.01
+
+
+def test_values_may_be_given_and_are_named(infolm, own):
+    done = infolm(
+        *("evaluate", own, "--split", "test", "--dynamic", "1e-4,1e-2,1e-3", "--segment", 7),
+        *("--temperature", 0.9, "--cache", "50,0.2,0.3", "--json"),
+    )
+    *_, together = lines(done)
+    assert together == (
+        "dynamic evaluation (rms, rate 0.0001, decay 0.01, epsilon 0.001, segments of 7 tokens), "
+        "temperature 0.9, neural cache (window 50, lambda 0.2, theta 0.3), one stream"
+    )
+    sgd = infolm(
+        *("evaluate", own, "--split", "test", "--dynamic", "0,0", "--dynamic-rule", "sgd"),
+        "--json",
+    )
+    static, dynamic = lines(sgd).values()
+    assert dynamic == pytest.approx(static, rel=1e-5)
+
+
+def test_no_dropout_in_monte_carlo_is_the_static_model(infolm, own):
+    done = infolm("evaluate", own, "--split", "test", "--mc", 1, "--mc-rate", 0, "--json")
+    static, sampled = lines(done).values()
+    assert sampled == pytest.approx(static, rel=1e-6)
+
+
+def test_gradients_older_than_the_weights_are_collected_anew(infolm, own):
+    options = ("evaluate", own, "--split", "test", "--dynamic", "1e-4,1e-3", "--json")
+    infolm(*options)
+    kept = own / "gradients.safetensors"
+    content = kept.read_bytes()
+    kept.write_bytes(b"old")
+    os.utime(kept, ns=(0, 0))
+    assert infolm(*options).code == 0
+    assert kept.read_bytes() == content
+
+
+def test_dynamic_evaluation_without_enough_training_text_is_one_sentence(infolm, tmp_path):
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    (folder / "train.txt").write_text("a b c d\n" * 4)
+    for name in ("valid", "test"):
+        (folder / f"{name}.txt").write_text("a b c d\n" * 4)
+    recipe = tiny_file(tmp_path, folder, max_steps=2)
+    assert infolm("train", recipe, "--out", tmp_path / "run").code == 0
+    done = infolm("evaluate", tmp_path / "run", "--dynamic")
+    assert done.code == 2
+    assert "infolm: dynamic evaluation needs statistics of the training split" in done.err
+    sgd = infolm("evaluate", tmp_path / "run", "--dynamic", "--dynamic-rule", "sgd")
+    assert sgd.code == 0, sgd.err
+
+
+def test_sentence_by_sentence(infolm, own):
+    done = infolm("evaluate", own, "--split", "test", "--episodic", "--temperature", "--json")
+    static, tempered = lines(done)
+    assert static == "static, each sentence by itself"
+    assert re.match(r"temperature [\d.]+, each sentence by itself", tempered)
+    results = json.loads(done.out)
+    assert all("from <eos> and a state of zeros" in r["convention"] for r in results)
+    stream = json.loads(infolm("evaluate", own, "--split", "test", "--json").out)
+    assert results[0]["tokens"] == stream[0]["tokens"] + 1
+
+
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
     """A run of a few steps on a text whose language is known."""
@@ -185,7 +300,7 @@ def test_corpora_are_listed(infolm):
     done = infolm("corpora")
     assert done.code == 0
     names = ["ptb", "ptb-char", "wikitext-2", "wikitext-103", "enwik8", "text8", "python-docs"]
-    names += ["markov", "hmm", "grammar"]
+    names += ["markov", "hmm", "grammar", "reverse-copy"]
     assert all(re.search(rf"^ *{name} ", done.out, re.MULTILINE) for name in names)
     assert {entry["name"] for entry in json.loads(infolm("corpora", "--json").out)} == set(names)
 

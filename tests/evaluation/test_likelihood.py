@@ -47,13 +47,26 @@ def test_the_chunk_changes_nothing_and_every_token_but_the_first_is_predicted(ch
     np.testing.assert_allclose(ours, slow(MODEL, TOKENS), rtol=0, atol=1e-12)
 
 
-def test_the_stream_also_gives_the_outputs_and_targets():
-    parts = list(one_stream(MODEL, TOKENS, 50))
+def test_the_stream_gives_outputs_targets_and_every_temperature():
+    parts = list(one_stream(MODEL, TOKENS, 50, (1.0, 0.7)))
     assert sum(len(hidden) for _, hidden, _ in parts) == 210
     assert np.array_equal(torch.cat([targets for *_, targets in parts]).numpy(), TOKENS[1:])
-    log_p, hidden, targets = parts[2]
-    again = MODEL.log_prob(hidden, targets)
-    torch.testing.assert_close(again, log_p)
+    log_probs, hidden, targets = parts[2]
+    for log_p, temperature in zip(log_probs, (1.0, 0.7), strict=True):
+        with torch.inference_mode():
+            whole = (MODEL.log_probs(hidden) / temperature).log_softmax(1)
+        torch.testing.assert_close(whole.gather(1, targets[:, None])[:, 0], log_p)
+
+
+@pytest.mark.parametrize("cell", ["gru", "elman", "rewired"])
+def test_parallel_streams_carry_whatever_state_a_cell_has(cell):
+    torch.manual_seed(0)
+    model = RecurrentModel(RecurrentConfig(embedding=6, hidden=9, layers=2, cell=cell), 12)
+    model = model.double()
+    exact, parallel = log_probs(model, TOKENS, 50), parallel_log_probs(model, TOKENS, 3, 70, 20)
+    expected = slow(model, TOKENS[:141])[70:]  # the second part, behind its warm-up
+    np.testing.assert_allclose(exact, slow(model, TOKENS), atol=1e-12)
+    np.testing.assert_allclose(parallel[70:140], expected, atol=1e-12)
 
 
 @settings(deadline=None, max_examples=30)

@@ -43,6 +43,16 @@ def test_bits_count_the_characters_and_bytes_of_the_text_not_the_tokens():
     assert results["bits_per_byte"].value == pytest.approx(1)
 
 
+def test_word_perplexity_shares_the_loss_among_the_words():
+    log_p = np.full(1000, -math.log(8))  # 3 bits a character
+    size = TextSize(characters=1000, bytes=1000, words=200)
+    results = by_metric(likelihood_measurements(log_p, "valid", "x", size))
+    assert results["word_perplexity"].value == pytest.approx(2**15)  # 5 characters a word
+    assert results["word_perplexity"].unit == "perplexity per word and <eos>"
+    without = by_metric(likelihood_measurements(log_p, "valid", "x", TextSize(1000, 1000)))
+    assert "word_perplexity" not in without
+
+
 def test_the_standard_error_is_right_for_dependent_tokens():
     """An autoregressive sequence: the naive error is far too small, that of batch means is not."""
     rng = np.random.default_rng(0)

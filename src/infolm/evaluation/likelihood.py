@@ -1,8 +1,8 @@
 """How probable a model finds a text: one carried stream, or several in parallel."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,21 @@ from infolm.models.recurrent import RecurrentModel
 
 Progress = Callable[[int, int], None]
 """Called with (tokens done, tokens in all)."""
+
+PLAIN = (1.0,)
+"""The softmax as it is: one temperature, 1."""
+
+
+class Chunk(NamedTuple):
+    """What a pass over a text says of T neighbouring tokens.
+
+    log_probs: (K, T), ln p(target | all before) at each of K temperatures of the softmax.
+    hidden: (T, H), the output that predicted each target. targets: (T,).
+    """
+
+    log_probs: Tensor
+    hidden: Tensor
+    targets: Tensor
 
 
 @contextmanager
@@ -27,35 +42,59 @@ def evaluating(model: RecurrentModel) -> Iterator[torch.device]:
         model.train(training)
 
 
+def cuts(
+    tokens: npt.NDArray[Any], length: int, device: torch.device, report: Progress | None = None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The stream `tokens` (N,) as inputs (T,) and targets (T,), T = `length` but at the end.
+
+    Every token but the first is a target once. `report` hears of a cut when the next is asked for.
+    """
+    total = len(tokens) - 1
+    for start in range(0, total, length):
+        end = min(start + length, total)
+        cut = torch.from_numpy(tokens[start : end + 1].astype(np.int64)).to(device)
+        yield cut[:-1], cut[1:]
+        if report:
+            report(end, total)
+
+
+def tempered(
+    model: RecurrentModel, x: Tensor, targets: Tensor, temperatures: Sequence[float]
+) -> Tensor:
+    """ln p(target | x) at each temperature: (..., H), (...) -> (K, ...)."""
+    return torch.stack([model.log_prob(x, targets, tau) for tau in temperatures])
+
+
 def one_stream(
-    model: RecurrentModel, tokens: npt.NDArray[Any], chunk: int, report: Progress | None = None
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    model: RecurrentModel,
+    tokens: npt.NDArray[Any],
+    chunk: int,
+    temperatures: Sequence[float] = PLAIN,
+    report: Progress | None = None,
+) -> Generator[Chunk]:
     """Walk through `tokens` (N,) once, the state carried from chunk to chunk.
 
-    Gives, for each chunk of T targets, ln p(target | all before) (T,), the last layer's output
-    that predicted it (T, E) and the targets (T,). Every token but the first is a target; the
-    numbers do not depend on `chunk` but for rounding.
+    The numbers do not depend on `chunk` but for rounding.
     """
-    with evaluating(model) as device:
-        state = model.initial_state(1)
-        total = len(tokens) - 1
-        for start in range(0, total, chunk):
-            cut = torch.from_numpy(tokens[start : start + chunk + 1].astype(np.int64)).to(device)
-            cut = cut[: total - start + 1]
-            targets = cut[1:]
-            output = model(cut[:-1, None], state)
+    state = model.initial_state(1)
+    for inputs, targets in cuts(tokens, chunk, model.embedding.device, report):
+        with evaluating(model):
+            output = model(inputs[:, None], state)
             state = output.state
-            yield model.log_prob(output.hidden[:, 0], targets), output.hidden[:, 0], targets
-            if report:
-                report(min(start + chunk, total), total)
+            hidden = output.hidden[:, 0]
+            log_probs = tempered(model, hidden, targets, temperatures)
+        yield Chunk(log_probs, hidden, targets)
 
 
 def log_probs(
-    model: RecurrentModel, tokens: npt.NDArray[Any], chunk: int, report: Progress | None = None
+    model: RecurrentModel,
+    tokens: npt.NDArray[Any],
+    chunk: int,
+    report: Progress | None = None,
 ) -> npt.NDArray[np.float64]:
     """ln p of every token but the first, (N - 1,): exact."""
-    chunks = one_stream(model, tokens, chunk, report)
-    return np.concatenate([log_p.cpu().double().numpy() for log_p, *_ in chunks])
+    chunks = one_stream(model, tokens, chunk, report=report)
+    return np.concatenate([chunk.log_probs[0].cpu().double().numpy() for chunk in chunks])
 
 
 def parallel_log_probs(
@@ -93,8 +132,8 @@ def parallel_log_probs(
             for first in range(-warm_up, 0, chunk):
                 _, warm = read(first, min(first + chunk, 0), starts[1:], warm)
             state = [
-                (torch.cat([h0, h], 1), torch.cat([c0, c], 1))
-                for (h0, c0), (h, c) in zip(state, warm, strict=True)
+                tuple(torch.cat(parts, 1) for parts in zip(*layers, strict=True))
+                for layers in zip(state, warm, strict=True)
             ]
         rows = []
         for first in range(0, length, chunk):

@@ -15,6 +15,11 @@ CONVENTION = (
     "every token of the split but the first is predicted, <eos> included; the losses are summed "
     "and divided by the number of what the unit names"
 )
+EPISODIC = (
+    "each sentence is predicted by itself, from <eos> and a state of zeros, so every token of the "
+    "split is, the first and <eos> included; the losses are summed and divided by the number of "
+    "what the unit names"
+)
 BLOCKS = 100
 """Blocks of the batch-means standard error."""
 
@@ -39,10 +44,14 @@ class Measurement:
 
 @dataclass(frozen=True)
 class TextSize:
-    """How long the raw text behind the predicted tokens is, where they spell it out exactly."""
+    """How long the raw text behind the predicted tokens is, where they spell it out exactly.
+
+    words: what stands between white space, and one <eos> a line; None where the text has no blanks.
+    """
 
     characters: int
     bytes: int
+    words: int | None = None
 
 
 def standard_error(losses: npt.NDArray[np.float64]) -> float | None:
@@ -64,15 +73,19 @@ def likelihood_measurements(
     method: str,
     text: TextSize | None = None,
     true: npt.NDArray[np.float64] | None = None,
+    convention: str = CONVENTION,
 ) -> list[Measurement]:
     """All that follows from the log-probabilities (N,) of a split's tokens, in nats.
 
         nll = -1/N sum ln p           perplexity = exp(nll)
         bits per character (byte) = nll N / (ln 2 x characters (bytes) of the predicted text)
+        word perplexity = exp(nll N / words of the text)
 
         nll above entropy = 1/N sum (ln p_true - ln p)
 
-    The bits are given where `text` is: where the tokens determine the text. `true` (N,) are the
+    The bits and the word perplexity are given where `text` is: where the tokens determine the text
+    (and are not words). Of a stream the first token is not predicted, though its word counts: one
+    character's loss is missing from the sum. `true` (N,) are the
     same tokens' log-probabilities under the language they were drawn from, where that is known.
     The mean of the differences estimates the divergence KL(language || model) per token, which is
     the cross entropy less the entropy of the language; since what is improbable is so to both, its
@@ -84,7 +97,7 @@ def likelihood_measurements(
 
     def measure(metric: str, value: float, slope: float, unit: str) -> Measurement:
         stderr = None if error is None else abs(slope) * error
-        return Measurement(metric, value, unit, stderr, count, split, method, CONVENTION)
+        return Measurement(metric, value, unit, stderr, count, split, method, convention)
 
     perplexity = math.exp(min(nll, 700))
     results = [
@@ -95,6 +108,12 @@ def likelihood_measurements(
         for name, length in (("character", text.characters), ("byte", text.bytes)):
             scale = count / (length * math.log(2))
             results.append(measure(f"bits_per_{name}", nll * scale, scale, f"bits per {name}"))
+        if text.words:
+            scale = count / text.words
+            value = math.exp(min(nll * scale, 700))
+            results.append(
+                measure("word_perplexity", value, scale * value, "perplexity per word and <eos>")
+            )
     if true is not None:
         above = losses + true
         value, error = float(above.mean()), standard_error(above)

@@ -1,82 +1,135 @@
 """A model measured in every way asked for, on splits of its corpus."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from infolm.data.corpora import Corpus, Split, Truth
+from infolm.data.episodes import sentence_bounds
 from infolm.data.ingest import Report
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
+from infolm.evaluation.dynamic import Statistics
+from infolm.evaluation.episodic import episodes, episodic_log_probs
 from infolm.evaluation.kneser_ney import KneserNey
-from infolm.evaluation.likelihood import Progress, log_probs, one_stream, parallel_log_probs
+from infolm.evaluation.likelihood import Progress, parallel_log_probs
 from infolm.evaluation.measurement import (
+    EPISODIC,
     Measurement,
     TextSize,
     language_measurements,
     likelihood_measurements,
 )
-from infolm.evaluation.neural_cache import (
-    CacheSettings,
-    NeuralCache,
-    WordChange,
-    mix,
-    tune,
-    word_table,
-)
+from infolm.evaluation.method import STATIC, Method, Reading, measure, walk
+from infolm.evaluation.neural_cache import CacheSettings, WordChange, tune, word_table
+from infolm.evaluation.temperature import GRID, best_temperature, interpolated
 from infolm.models.recurrent import RecurrentModel
 
 WARM_UP = 200
 """Tokens that each of several parallel streams reads before it counts."""
 TUNING_TOKENS = 250_000
 """The cache is tuned on at most so many tokens, whose outputs are held in memory."""
+TEMPERATURE_TOKENS = 50_000
+"""The temperature is tuned on at most so many: it is then known to some thousandths."""
+DEAR_TOKENS = 5_000
+"""Both are tuned on so few where the weights follow the text or many samples are read."""
 NGRAM_ORDER = 5
 BASELINE = f"Kneser-Ney {NGRAM_ORDER}-gram"
-STATIC = "static, one stream"
 LANGUAGE = "the language itself"
 
 TrueLogProbs = Mapping[str, npt.NDArray[np.float64]]
 """Of each split, ln p of its tokens but the first under the language they were drawn from."""
 
 
-def text_size(split: Split, tokenizer: Tokenizer) -> TextSize | None:
-    """The raw text's length behind the predicted tokens; None where tokens do not spell it out."""
+@dataclass(frozen=True)
+class Subject:
+    """What is measured, and how a walk through a text goes.
+
+    chunk: tokens read at a time. statistics: what dynamic evaluation by the rms rule needs.
+    """
+
+    model: RecurrentModel
+    tokenizer: Tokenizer
+    chunk: int
+    report: Report
+    statistics: Statistics | None = None
+
+    def progress(self, stage: str) -> Progress:
+        return lambda done, total: self.report(stage, done, total)
+
+
+def text_size(split: Split, tokenizer: Tokenizer, whole: bool = False) -> TextSize | None:
+    """The raw text's length behind the predicted tokens: all but the first, or the `whole` split.
+
+    None where tokens do not spell it out. Words are counted where blanks stand between them: not in
+    a text that has a line for every word, or another character for the blank, as `ptb-char`.
+    """
     if tokenizer.kind == "word" or split.unknown:
         return None
-    first = tokenizer.decode(split.tokens[:1])
-    first_bytes = 1 if tokenizer.kind == "byte" else len(first.encode())
-    return TextSize(split.characters - len(first), split.bytes - first_bytes)
+    first = "" if whole else tokenizer.decode(split.tokens[:1])
+    first_bytes = 1 if tokenizer.kind == "byte" and not whole else len(first.encode())
+    words = split.words + split.lines if split.words > split.lines else None
+    return TextSize(split.characters - len(first), split.bytes - first_bytes, words)
 
 
-def tuned_cache(
-    model: RecurrentModel, tokens: npt.NDArray[np.integer], chunk: int, report: Report
-) -> CacheSettings:
-    """The cache settings that are best on `tokens`, which must be the validation split."""
-    tokens = tokens[: TUNING_TOKENS + 1]
-    stage = "tuning the cache on the validation split"
-    parts = list(one_stream(model, tokens, chunk, lambda done, total: report(stage, done, total)))
+def tuned_temperature(subject: Subject, tokens: npt.NDArray[np.integer], method: Method) -> float:
+    """The softmax's temperature that suits the walk of `method` best on `tokens`, of validation.
+
+    Of a static walk exactly; of others from the losses at a few temperatures, in one walk.
+    """
+    progress = subject.progress(f"tuning the temperature on the validation split ({method})")
+    static = method == STATIC
+    tokens = tokens[: (TEMPERATURE_TOKENS if static else DEAR_TOKENS) + 1]
+    chunks = walk(
+        subject.model,
+        tokens,
+        method,
+        subject.chunk,
+        (1.0,) if static else GRID,
+        subject.statistics,
+        report=progress,
+    )
+    if static:
+        parts = [(hidden, targets) for _, hidden, targets in chunks]
+        hidden, targets = (torch.cat(column) for column in zip(*parts, strict=True))
+        return best_temperature(subject.model, hidden, targets)
+    total = torch.stack([log_probs.double().sum(1) for log_probs, *_ in chunks]).sum(0)
+    return interpolated(GRID, (-total).tolist())
+
+
+def tuned_episodic_temperature(
+    subject: Subject, tokens: npt.NDArray[np.integer], after: int | None
+) -> float:
+    """The same for sentences read one by one, as many as are whole within the limit."""
+    progress = subject.progress("tuning the temperature on the validation split")
+    bounds = sentence_bounds(tokens, subject.tokenizer.eos)
+    tokens = tokens[: max(bounds[1], bounds[bounds <= TEMPERATURE_TOKENS][-1])]
+    read = list(episodes(subject.model, tokens, subject.tokenizer.eos, after, progress))
+    hidden = torch.cat([each.hidden for each in read])
+    targets = torch.cat([each.targets for each in read])
+    return best_temperature(subject.model, hidden, targets)
+
+
+def tuned_cache(subject: Subject, tokens: npt.NDArray[np.integer], method: Method) -> CacheSettings:
+    """The cache that suits `method`, which has none, best on `tokens`, of validation."""
+    dear = method.dynamic or method.monte_carlo
+    tokens = tokens[: (DEAR_TOKENS if dear else TUNING_TOKENS) + 1]
+    chunks = walk(
+        subject.model,
+        tokens,
+        method,
+        subject.chunk,
+        (method.temperature,),
+        subject.statistics,
+        report=subject.progress(f"tuning the cache on the validation split ({method})"),
+    )
+    parts = [(log_probs[0], hidden, targets) for log_probs, hidden, targets in chunks]
     log_model, hidden, targets = (torch.cat(column) for column in zip(*parts, strict=True))
     settings, _ = tune(log_model, hidden, targets)
     return settings
-
-
-def with_cache(
-    model: RecurrentModel,
-    tokens: npt.NDArray[np.integer],
-    settings: CacheSettings,
-    chunk: int,
-    report: Progress | None = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """ln p without and with the cache, and the targets, each (N - 1,); one carried stream."""
-    cache = NeuralCache(settings.window, settings.flatness)
-    plain, mixed, targets = [], [], []
-    for log_model, hidden, target in one_stream(model, tokens, chunk, report):
-        plain.append(log_model)
-        mixed.append(mix(log_model, cache.log_prob(hidden, target), settings.weight))
-        targets.append(target)
-    return torch.cat(plain), torch.cat(mixed), torch.cat(targets)
 
 
 def true_log_probs(truth: Truth | None, corpus: Corpus, names: Sequence[str]) -> TrueLogProbs:
@@ -112,48 +165,90 @@ def baseline(
 
 
 def evaluate(
-    model: RecurrentModel,
-    tokenizer: Tokenizer,
+    subject: Subject,
     split: Split,
     name: str,
-    chunk: int,
-    streams: int,
-    cache: CacheSettings | None,
-    true: npt.NDArray[np.float64] | None,
-    report: Report,
+    methods: Sequence[Method],
+    true: npt.NDArray[np.float64] | None = None,
 ) -> tuple[list[Measurement], list[WordChange]]:
-    """Measurements of one split, and what the cache changes for each of its words.
+    """Measurements of one split by each of `methods`, in their order, and what the cache changes
+    for each word of it: the static model with a cache against without, if both are among them.
 
-    Static: one carried stream, or `streams` parallel ones. `cache` adds the neural cache to the
-    one stream, whatever `streams` says. true: see `likelihood_measurements`.
+    Methods whose walks are the same share one. true: see `likelihood_measurements`.
     """
+    check(split, name)
+    walks = dict.fromkeys(method.walk for method in methods)
+    readings: dict[Method, Reading] = {}
+    for each in walks:
+        group = [method for method in methods if method.walk == each]
+        stage = f"reading the {name} split ({Method(*each)})"
+        found = measure(
+            subject.model,
+            split.tokens,
+            group,
+            subject.chunk,
+            subject.statistics,
+            subject.progress(stage),
+        )
+        readings.update(zip(group, found, strict=True))
+    size, results = text_size(split, subject.tokenizer), []
+    for method in methods:
+        reading = readings[method]
+        results += likelihood_measurements(reading.log_probs, name, str(method), size, true)
+        if reading.sampling_error is not None:
+            error = replace(results[-1], metric="sampling_error", unit="nats per token")
+            results.append(replace(error, value=reading.sampling_error, stderr=None))
+    return results, word_changes(readings, split)
+
+
+def word_changes(readings: Mapping[Method, Reading], split: Split) -> list[WordChange]:
+    """What the cache changes for each word, by the static model; nothing if that had none."""
+    targets = torch.from_numpy(split.tokens[1:].astype(np.int64))
+    for method, reading in readings.items():
+        if method.cache and method == Method(cache=method.cache):
+            plain, mixed = (torch.from_numpy(r.log_probs) for r in (readings[STATIC], reading))
+            return word_table(plain, mixed, targets)
+    return []
+
+
+def evaluate_parallel(
+    subject: Subject,
+    split: Split,
+    name: str,
+    streams: int,
+    true: npt.NDArray[np.float64] | None = None,
+) -> list[Measurement]:
+    """The static model on one split, read as parallel streams: faster, approximate."""
+    check(split, name)
+    progress = subject.progress(f"reading the {name} split")
+    log_p = parallel_log_probs(
+        subject.model, split.tokens, streams, WARM_UP, subject.chunk, progress
+    )
+    method = f"static, {streams} parallel streams, warm-up of {WARM_UP} tokens"
+    size = text_size(split, subject.tokenizer)
+    return likelihood_measurements(log_p, name, method, size, true)
+
+
+def evaluate_episodic(
+    subject: Subject, split: Split, name: str, after: int | None, temperatures: Sequence[float]
+) -> list[Measurement]:
+    """One split sentence by sentence, at each temperature; see `episodic_log_probs`."""
+    check(split, name)
+    eos, results = subject.tokenizer.eos, []
+    convention, size = EPISODIC, text_size(split, subject.tokenizer, whole=True)
+    if after is not None:
+        token = subject.tokenizer.token(after)
+        convention, size = f"only what follows {token} in its sentence counts; {EPISODIC}", None
+    for temperature in temperatures:
+        progress = subject.progress(f"reading the {name} split at temperature {temperature:.4g}")
+        log_p = episodic_log_probs(subject.model, split.tokens, eos, after, temperature, progress)
+        method = "static" if temperature == 1 else f"temperature {temperature:.4g}"
+        results += likelihood_measurements(
+            log_p, name, f"{method}, each sentence by itself", size, None, convention
+        )
+    return results
+
+
+def check(split: Split, name: str) -> None:
     if len(split.tokens) < 2:
         raise InfolmError(f"the {name} split has no token to predict: it needs two at least")
-
-    def progress(done: int, total: int) -> None:
-        report(f"reading the {name} split", done, total)
-
-    size = text_size(split, tokenizer)
-    if cache:
-        plain, mixed, targets = with_cache(model, split.tokens, cache, chunk, progress)
-        results = [
-            measured
-            for log, method in ((plain, STATIC), (mixed, _describe(cache)))
-            for measured in likelihood_measurements(
-                log.cpu().double().numpy(), name, method, size, true
-            )
-        ]
-        return results, word_table(plain, mixed, targets)
-    if streams > 1:
-        log_p = parallel_log_probs(model, split.tokens, streams, WARM_UP, chunk, progress)
-        method = f"static, {streams} parallel streams, warm-up of {WARM_UP} tokens"
-        return likelihood_measurements(log_p, name, method, size, true), []
-    log_p = log_probs(model, split.tokens, chunk, progress)
-    return likelihood_measurements(log_p, name, STATIC, size, true), []
-
-
-def _describe(cache: CacheSettings) -> str:
-    return (
-        f"neural cache (window {cache.window}, lambda {cache.weight:.4g}, "
-        f"theta {cache.flatness:.4g}), one stream"
-    )

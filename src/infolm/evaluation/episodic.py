@@ -1,0 +1,82 @@
+"""Sentence by sentence: how probable a model finds each on its own."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from infolm.data.episodes import group, sentence_bounds
+from infolm.errors import InfolmError
+from infolm.evaluation.likelihood import Progress, evaluating
+from infolm.models.recurrent import RecurrentModel
+
+AREA = 4096
+"""Tokens and padding of a batch."""
+
+
+class Episode(NamedTuple):
+    """The counted tokens of some sentences: hidden (n, H) predicted targets (n,), which stand at
+    `places` (n,) of the text."""
+
+    hidden: Tensor
+    targets: Tensor
+    places: npt.NDArray[np.int64]
+
+
+def episodes(
+    model: RecurrentModel,
+    tokens: npt.NDArray[Any],
+    eos: int,
+    after: int | None = None,
+    report: Progress | None = None,
+) -> Iterator[Episode]:
+    """Read each sentence w_1 ... w_n <eos> of `tokens` (N,) as <eos> w_1 ... w_n, from zeros.
+
+    Every token is a target, the very first too. With `after`, only those behind that token's
+    first occurrence in a sentence are. Sentences of like length stand side by side, padded; that
+    changes nothing but the speed and the order.
+    """
+    bounds = sentence_bounds(tokens, eos)
+    starts, lengths = bounds[:-1], np.diff(bounds)
+    order = np.argsort(lengths, kind="stable")
+    edges = group(lengths[order], AREA)
+    device, done = model.embedding.device, 0
+    for first, end in pairwise(edges):
+        members = order[first:end]
+        places = starts[members] + np.arange(lengths[members].max())[:, None]  # (T, B)
+        counted = places < starts[members] + lengths[members]
+        # Behind the end of a sentence stands <eos>, which is read there but is no target.
+        targets = np.full(places.shape, eos)
+        targets[counted] = tokens[places[counted]]
+        inputs = np.concatenate([np.full((1, len(members)), eos), targets[:-1]])
+        if after is not None:
+            counted &= np.logical_or.accumulate(inputs == after)
+        with evaluating(model):
+            output = model(torch.from_numpy(inputs).to(device), model.initial_state(len(members)))
+            hidden = output.hidden[torch.from_numpy(counted).to(device)]
+        yield Episode(hidden, torch.from_numpy(targets[counted]).to(device), places[counted])
+        done += int(lengths[members].sum())
+        if report:
+            report(done, len(tokens))
+
+
+def episodic_log_probs(
+    model: RecurrentModel,
+    tokens: npt.NDArray[Any],
+    eos: int,
+    after: int | None = None,
+    temperature: float = 1.0,
+    report: Progress | None = None,
+) -> npt.NDArray[np.float64]:
+    """ln p of every counted token in the order of the text: (N,), or fewer with `after`."""
+    log_p, counted = np.zeros(len(tokens)), np.zeros(len(tokens), dtype=bool)
+    for hidden, targets, places in episodes(model, tokens, eos, after, report):
+        log_p[places] = model.log_prob(hidden, targets, temperature).cpu().double().numpy()
+        counted[places] = True
+    if not counted.any():
+        raise InfolmError("no token of this text counts: none follows the token of feed.after")
+    return log_p[counted]

@@ -1,0 +1,137 @@
+"""A way of measuring a text, and several of them measured in one walk through it.
+
+A walk is static, dynamic (the weights follow the text), by Monte Carlo dropout (many samples go
+side by side), or both: samples measure each segment before the weights move on. On top of a walk
+come the softmax's temperature, within each sample, and then the neural cache, whose pairs are the
+walk's own outputs: those of the adapted model, averaged over the samples.
+"""
+
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from infolm.errors import RunError
+from infolm.evaluation.dynamic import DynamicSettings, Statistics, dynamic_stream
+from infolm.evaluation.likelihood import PLAIN, Chunk, Progress, one_stream
+from infolm.evaluation.monte_carlo import MonteCarlo, MonteCarloSettings, monte_carlo_stream
+from infolm.evaluation.neural_cache import CacheSettings, NeuralCache, mix
+from infolm.models.recurrent import RecurrentModel
+
+
+@dataclass(frozen=True)
+class Method:
+    """All that a number depends on but the model and the text; by default the model as it is."""
+
+    dynamic: DynamicSettings | None = None
+    monte_carlo: MonteCarloSettings | None = None
+    temperature: float = 1.0
+    cache: CacheSettings | None = None
+
+    @property
+    def walk(self) -> tuple[DynamicSettings | None, MonteCarloSettings | None]:
+        """Methods whose walks are equal are measured in one."""
+        return self.dynamic, self.monte_carlo
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """What makes it more than the model: each part's name, and how it is set."""
+        parts = {}
+        if d := self.dynamic:
+            epsilon = f", epsilon {d.epsilon:.3g}" if d.rule == "rms" else ""
+            parts["dynamic"] = (
+                f"dynamic evaluation ({d.rule}, rate {d.rate:.3g}, decay {d.decay:.3g}{epsilon}, "
+                f"segments of {d.segment} tokens)"
+            )
+        if m := self.monte_carlo:
+            span = "segment" if self.dynamic else f"{m.span} tokens"
+            parts["mc"] = (
+                f"Monte Carlo dropout ({m.samples} masks, rates x {m.rate:.3g}, drawn anew every "
+                f"{span}, seed {m.seed})"
+            )
+        if self.temperature != 1:
+            parts["temperature"] = f"temperature {self.temperature:.4g}"
+        if c := self.cache:
+            parts["cache"] = (
+                f"neural cache (window {c.window}, lambda {c.weight:.4g}, theta {c.flatness:.4g})"
+            )
+        return parts
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.parts.values()) or 'static'}, one stream"
+
+
+STATIC = Method()
+"""The model as it is, in one carried stream."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """ln p of every token but the first, (N - 1,), by one method.
+
+    sampling_error: the standard error of the mean that is due to the finite number of dropout
+    samples (before the cache); None without samples, or with one.
+    """
+
+    log_probs: npt.NDArray[np.float64]
+    sampling_error: float | None = None
+
+
+def walk(
+    model: RecurrentModel,
+    tokens: npt.NDArray[Any],
+    method: Method,
+    chunk: int,
+    temperatures: Sequence[float] = PLAIN,
+    statistics: Statistics | None = None,
+    samples: MonteCarlo | None = None,
+    report: Progress | None = None,
+) -> Generator[Chunk]:
+    """The walk of `method` through `tokens` (N,); see `one_stream`. `samples`: those it takes."""
+    if method.monte_carlo and samples is None:
+        samples = MonteCarlo(model, method.monte_carlo)
+    if method.dynamic:
+        return dynamic_stream(
+            model, tokens, method.dynamic, statistics, temperatures, samples, report
+        )
+    if samples:
+        return monte_carlo_stream(samples, tokens, temperatures, report)
+    return one_stream(model, tokens, chunk, temperatures, report)
+
+
+def measure(
+    model: RecurrentModel,
+    tokens: npt.NDArray[Any],
+    methods: Sequence[Method],
+    chunk: int,
+    statistics: Statistics | None = None,
+    report: Progress | None = None,
+) -> list[Reading]:
+    """Read `tokens` (N,) once by methods that have their walk in common."""
+    first = methods[0]
+    assert all(method.walk == first.walk for method in methods)
+    temperatures = list(dict.fromkeys(method.temperature for method in methods))
+    samples = MonteCarlo(model, first.monte_carlo) if first.monte_carlo else None
+    caches = {m.cache: NeuralCache(m.cache.window, m.cache.flatness) for m in methods if m.cache}
+    found: list[list[npt.NDArray[np.float64]]] = [[] for _ in methods]
+    chunks = walk(model, tokens, first, chunk, temperatures, statistics, samples, report)
+    with closing(chunks):
+        for log_probs, hidden, targets in chunks:
+            recent = {c: cache.log_prob(hidden, targets) for c, cache in caches.items()}
+            for method, parts in zip(methods, found, strict=True):
+                log_p = log_probs[temperatures.index(method.temperature)]
+                if method.cache:
+                    log_p = mix(log_p, recent[method.cache], method.cache.weight)
+                parts.append(log_p.cpu().double().numpy())
+    errors = samples.standard_errors() if samples else None
+    readings = []
+    for method, parts in zip(methods, found, strict=True):
+        whole = np.concatenate(parts)
+        if not np.isfinite(whole).all():
+            raise RunError(f"{method}: the loss is no longer a finite number: lower the rate")
+        error = errors[temperatures.index(method.temperature)] if errors else None
+        readings.append(Reading(whole, error))
+    return readings

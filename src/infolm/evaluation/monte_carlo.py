@@ -1,0 +1,127 @@
+"""Monte Carlo dropout: a text's probability averaged over dropout masks.
+
+Gal and Ghahramani (2016), as Melis et al. (2018, 2020) use it: with masks m_1 ... m_M,
+
+    p(w_t | w_<t) = 1/M sum_i p(w_t | w_<t, m_i),
+
+where sample i reads the whole text with a state of its own. A mask lasts for a cut of the text, as
+in training, and is then drawn anew. With one sample and all rates zero this is the model itself.
+
+A softmax's temperature acts within each sample, before the average.
+"""
+
+import math
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from infolm.errors import InfolmError
+from infolm.evaluation.likelihood import PLAIN, Chunk, Progress, cuts, tempered
+from infolm.models.recurrent import RecurrentModel
+
+ELEMENTS = 2**25
+"""Numbers a layer puts out at once for the samples that are read side by side."""
+
+
+@dataclass(frozen=True)
+class MonteCarloSettings:
+    """samples: M. rate: what every dropout rate is multiplied by. span: tokens a mask lasts for.
+
+    Under dynamic evaluation a mask lasts for a segment instead.
+    """
+
+    samples: int = 200
+    rate: float = 1.0
+    span: int = 70
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if self.samples < 1 or self.span < 1 or not 0 <= self.rate < math.inf:
+            raise InfolmError(
+                "Monte Carlo dropout needs 1 mask or more, which last for 1 token or more, and a "
+                f"factor of 0 or more on the rates, not {self.samples}, {self.span} and {self.rate}"
+            )
+
+
+class MonteCarlo:
+    """The M samples on their way through one text.
+
+    Samples are read side by side as columns of a batch. Dropout of whole words and of weights has
+    one mask for a batch: a model with those reads its samples one after the other.
+    """
+
+    def __init__(self, model: RecurrentModel, settings: MonteCarloSettings) -> None:
+        self.model, self.settings = model, settings
+        shared = model.rates.embedding or model.rates.weight
+        width = 8 * model.config.layers * max(model.config.hidden, model.config.embedding)
+        columns = 1 if shared else max(1, ELEMENTS // (settings.span * width))
+        sizes = [columns] * (settings.samples // columns)
+        sizes += [settings.samples % columns] if settings.samples % columns else []
+        self._states = [model.initial_state(size) for size in sizes]
+        self._seeds = torch.Generator().manual_seed(settings.seed)
+        self._tokens = 0
+        self._shares = torch.zeros((), dtype=torch.float64)  # (K, M), sums over tokens of p_i / p
+
+    @torch.inference_mode()
+    def read(self, inputs: Tensor, targets: Tensor, temperatures: Sequence[float]) -> Chunk:
+        """Go on by a cut, inputs (T,) and targets (T,), under new masks.
+
+        Its `hidden` is the mean over the samples of the output before its dropout.
+        """
+        parts, hidden = [], inputs.new_zeros(())
+        with self._dropping():
+            for i, state in enumerate(self._states):
+                columns = state[0][0].shape[1]
+                output = self.model(inputs[:, None].expand(-1, columns), state)
+                self._states[i] = output.state
+                wide = targets[:, None].expand(-1, columns)
+                parts.append(tempered(self.model, output.dropped, wide, temperatures))
+                hidden = hidden + output.hidden.sum(1)
+        log_p = torch.cat(parts, 2)  # (K, T, M)
+        mean = log_p.logsumexp(2) - math.log(log_p.shape[2])
+        self._tokens += len(targets)
+        shares = (log_p - mean[..., None]).exp().sum(1, dtype=torch.float64)
+        self._shares = self._shares + shares.cpu()
+        return Chunk(mean, hidden / log_p.shape[2], targets)
+
+    def standard_errors(self) -> list[float] | None:
+        """Of the mean loss of the tokens read so far, at each temperature, as an estimate of what
+        infinitely many samples would give; None for one sample.
+
+        To first order ln(1/M sum_i p_i) is off by the mean over i of p_i / p - 1. That, averaged
+        over the tokens, is one number a sample, and the samples are independent of each other.
+        """
+        if self.settings.samples < 2:
+            return None
+        spread = (self._shares / self._tokens).std(1)
+        return (spread / math.sqrt(self.settings.samples)).tolist()
+
+    @contextmanager
+    def _dropping(self) -> Iterator[None]:
+        """Dropout on at its scaled rates, by random numbers of our own; all as it was after."""
+        training = self.model.training
+        devices = [self.model.embedding.device] if self.model.embedding.is_cuda else []
+        with torch.random.fork_rng(devices), self.model.dropout_scaled(self.settings.rate):
+            torch.manual_seed(int(torch.randint(2**62, (), generator=self._seeds)))
+            self.model.train()
+            try:
+                yield
+            finally:
+                self.model.train(training)
+
+
+def monte_carlo_stream(
+    samples: MonteCarlo,
+    tokens: npt.NDArray[Any],
+    temperatures: Sequence[float] = PLAIN,
+    report: Progress | None = None,
+) -> Generator[Chunk]:
+    """Walk through `tokens` (N,) once with all samples, as `one_stream` does with the model."""
+    device = samples.model.embedding.device
+    for inputs, targets in cuts(tokens, samples.settings.span, device, report):
+        yield samples.read(inputs, targets, temperatures)

@@ -1,0 +1,309 @@
+"""A run's folder opened for use: its model, measured by methods tuned on its validation split."""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from infolm.config import Recipe, load_recipe
+from infolm.data.corpora import Corpus, truth
+from infolm.data.episodes import EpisodesConfig, marker
+from infolm.data.ingest import Report
+from infolm.data.stream import StreamConfig
+from infolm.data.tokens import Tokenizer
+from infolm.errors import InfolmError
+from infolm.evaluation import dynamic, measurement, suite
+from infolm.evaluation.dynamic import DynamicSettings, Rule, Statistics
+from infolm.evaluation.measurement import Measurement
+from infolm.evaluation.method import STATIC, Method
+from infolm.evaluation.monte_carlo import MonteCarloSettings
+from infolm.evaluation.neural_cache import CacheSettings, WordChange
+from infolm.evaluation.suite import Subject
+from infolm.experiment import corpus_of, one_device
+from infolm.models.encoder_decoder import build_model
+from infolm.models.recurrent import RecurrentModel
+from infolm.training import checkpoint
+from infolm.training.run import RunFolder
+
+TUNE, TUNED = "tune", "tuned"
+"""Requests for settings found on the validation split: now, or before if they still hold."""
+
+SEGMENTS = {"word": (20, 10, 5), "bpe": (20, 10, 5), "char": (50, 20), "byte": (50, 20)}
+"""Tokens of a segment of dynamic evaluation: the first by default, the others are tried too."""
+STARTS = {
+    "rms": DynamicSettings(rate=3e-4, decay=1e-2),
+    "sgd": DynamicSettings(rate=0.1, decay=1e-3, rule="sgd"),
+}
+"""Where the tuning of dynamic evaluation begins."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person wants measured besides the static model; None, 0 or False: not that.
+
+    temperature, dynamic, cache: TUNE, TUNED or values. monte_carlo: the number of masks; rate: the
+    factor on the dropout rates. segment: None for the usual, or tuned.
+    """
+
+    temperature: str | None = None
+    dynamic: str | None = None
+    rule: Rule = "rms"
+    segment: int | None = None
+    monte_carlo: int = 0
+    rate: float = 1.0
+    seed: int = 1
+    cache: str | None = None
+    episodic: bool = False
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run opened for use: its recipe, vocabulary and best weights, in evaluation mode."""
+
+    folder: RunFolder
+    recipe: Recipe
+    tokenizer: Tokenizer
+    model: RecurrentModel
+
+    @classmethod
+    def open(cls, path: Path) -> "TrainedRun":
+        folder = RunFolder.existing(path)
+        recipe = load_recipe(str(folder.recipe))
+        if not folder.model.exists():
+            raise InfolmError(
+                f"{path} has no model yet: its training ended before the first validation; "
+                f"go on with `infolm train {path} --resume`"
+            )
+        tokenizer = Tokenizer.load(folder.tokenizer)
+        model = build_model(recipe.model, len(tokenizer), tokenizer)
+        checkpoint.load_weights(folder.model, model)
+        one_device("auto").to_device(model)
+        return cls(folder, recipe, tokenizer, model.eval())
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The text the run was trained on, in the run's own vocabulary."""
+        return corpus_of(self.folder, self.recipe)
+
+    # -- what is tuned ----------------------------------------------------------------------
+
+    def cache_settings(
+        self, request: str, chunk: int, report: Report, method: Method = STATIC
+    ) -> CacheSettings:
+        """The neural cache that `request` asks for on top of `method`: 'WINDOW,LAMBDA,THETA' as
+        given; 'tuned' as found on the validation split, now or before; 'tune' as found there now.
+        """
+        if request not in (TUNE, TUNED):
+            try:
+                window, weight, flatness = request.split(",")
+                return CacheSettings(int(window), float(weight), float(flatness))
+            except ValueError:
+                raise InfolmError(
+                    f"'{request}' is not WINDOW,LAMBDA,THETA: try 2000,0.1,1"
+                ) from None
+        subject = self._subject(chunk, report, method)
+        found = self._kept(
+            request,
+            self.folder.tuned("cache", *method.parts),
+            str(method),
+            lambda: asdict(suite.tuned_cache(subject, self._valid, method)),
+        )
+        return CacheSettings(**found)
+
+    def temperature(self, request: str, chunk: int, report: Report, method: Method) -> float:
+        """The softmax's temperature that `request` asks for, within the walk of `method`."""
+        if request not in (TUNE, TUNED):
+            return _temperature(request)
+        subject = self._subject(chunk, report, method)
+        found = self._kept(
+            request,
+            self.folder.tuned("temperature", *method.parts),
+            str(method),
+            lambda: {"temperature": suite.tuned_temperature(subject, self._valid, method)},
+        )
+        return float(found["temperature"])
+
+    def dynamic_settings(
+        self, request: str, rule: Rule, segment: int | None, report: Report
+    ) -> DynamicSettings:
+        """The settings of dynamic evaluation that `request` asks for: 'RATE,DECAY[,EPSILON]' as
+        given, else as tuned. segment: its length; None: the usual one, or tuned too."""
+        usual, *shorter = SEGMENTS[self.tokenizer.kind]
+        start = replace(STARTS[rule], segment=segment or usual)
+        if request not in (TUNE, TUNED):
+            try:
+                rate, decay, *rest = (float(number) for number in request.split(","))
+                (epsilon,) = rest or [start.epsilon]
+            except ValueError:
+                raise InfolmError(
+                    f"'{request}' is not RATE,DECAY or RATE,DECAY,EPSILON: try "
+                    f"{start.rate},{start.decay}"
+                ) from None
+            return replace(start, rate=rate, decay=decay, epsilon=epsilon)
+
+        def tuned() -> dict[str, Any]:
+            stage = "tuning dynamic evaluation on the validation split"
+            settings = dynamic.tune(
+                self.model,
+                self._valid,
+                start,
+                self.statistics(rule, report),
+                () if segment else shorter,
+                lambda done, total: report(stage, done, total),
+            )
+            return asdict(settings)
+
+        variant = [*(["sgd"] if rule == "sgd" else []), *([str(segment)] if segment else [])]
+        path = self.folder.tuned("dynamic", *variant)
+        return DynamicSettings(**self._kept(request, path, str(STATIC), tuned))
+
+    def statistics(self, rule: Rule, report: Report) -> Statistics | None:
+        """The mean square gradients of the training split, from before or now; none for sgd."""
+        if rule == "sgd":
+            return None
+        kept = self.folder.gradients
+        if not _newer(kept, self.folder.model):
+            stage = "collecting gradients on the training split"
+            found = dynamic.gradient_statistics(
+                self.model,
+                self.corpus.splits["train"].tokens,
+                lambda done, total: report(stage, done, total),
+            )
+            checkpoint.save(kept, found)
+        device = self.model.embedding.device
+        return {name: square.to(device) for name, square in checkpoint.load(kept).items()}
+
+    def _kept(
+        self, request: str, path: Path, basis: str, tune: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Settings found before on top of `basis`, or those that `tune` finds now, to be kept."""
+        # Settings older than the weights were found for weights that training has since replaced.
+        if request == TUNED and _newer(path, self.folder.model):
+            found: dict[str, Any] = json.loads(path.read_text())
+            if found.pop("with", basis) == basis:
+                return found
+        found = tune()
+        text = json.dumps({**found, "with": basis})
+        checkpoint.atomically(path, lambda temporary: temporary.write_text(text))
+        return found
+
+    @property
+    def _valid(self) -> Any:
+        return self.corpus.splits["valid"].tokens
+
+    def _subject(self, chunk: int, report: Report, method: Method = STATIC) -> Subject:
+        rule = method.dynamic.rule if method.dynamic else "sgd"
+        statistics = self.statistics(rule, report)
+        return Subject(self.model, self.tokenizer, chunk, report, statistics)
+
+    def _episodes(self, asked: Asked, chunk: int, report: Report) -> tuple[int | None, list[float]]:
+        """What counts in a sentence that is read by itself, and the temperatures to measure."""
+        feed = self.recipe.feed
+        after = marker(feed, self.tokenizer) if isinstance(feed, EpisodesConfig) else None
+        if asked.temperature is None:
+            return after, [1.0]
+        if asked.temperature not in (TUNE, TUNED):
+            return after, [1.0, _temperature(asked.temperature)]
+        subject = self._subject(chunk, report)
+        found = self._kept(
+            asked.temperature,
+            self.folder.tuned("temperature", "episodic"),
+            "each sentence by itself",
+            lambda: {"temperature": suite.tuned_episodic_temperature(subject, self._valid, after)},
+        )
+        return after, [1.0, float(found["temperature"])]
+
+    # -- what is measured -------------------------------------------------------------------
+
+    def methods(self, asked: Asked, chunk: int, report: Report) -> list[Method]:
+        """The static model, each method asked for alone, and all of them together.
+
+        Tuned in this order, each with the ones before it in place: dynamic evaluation, the
+        temperature, the cache.
+        """
+        adapting = samples = None
+        if asked.dynamic:
+            adapting = self.dynamic_settings(asked.dynamic, asked.rule, asked.segment, report)
+        if asked.monte_carlo:
+            span = self.recipe.feed.bptt if isinstance(self.recipe.feed, StreamConfig) else chunk
+            samples = MonteCarloSettings(asked.monte_carlo, asked.rate, span, asked.seed)
+        lines = [STATIC, Method(dynamic=adapting), Method(monte_carlo=samples)]
+        together = Method(dynamic=adapting, monte_carlo=samples)
+        if request := asked.temperature:
+            both = dict.fromkeys((STATIC, together))
+            taus = {each: self.temperature(request, chunk, report, each) for each in both}
+            lines.append(replace(STATIC, temperature=taus[STATIC]))
+            together = replace(together, temperature=taus[together])
+        if request := asked.cache:
+            both = dict.fromkeys((STATIC, together))
+            caches = {each: self.cache_settings(request, chunk, report, each) for each in both}
+            lines.append(replace(STATIC, cache=caches[STATIC]))
+            together = replace(together, cache=caches[together])
+        return list(dict.fromkeys([*lines, together]))
+
+    def evaluate(
+        self,
+        splits: Sequence[str],
+        asked: Asked,
+        chunk: int,
+        streams: int,
+        baseline: bool,
+        report: Report,
+    ) -> tuple[list[Measurement], list[WordChange]]:
+        """See `suite`; the measurements are kept in the run's folder too. The changes of words are
+        those of the last split."""
+        episodic = asked.episodic or isinstance(self.recipe.feed, EpisodesConfig)
+        _check(asked, streams, episodic)
+        known = truth(self.recipe.data, self.tokenizer)
+        true = suite.true_log_probs(known, self.corpus, splits)
+        results: list[Measurement] = []
+        changes: list[WordChange] = []
+        if baseline:
+            results += suite.baseline(self.corpus, splits, true, report)
+        after, temperatures = self._episodes(asked, chunk, report) if episodic else (None, [])
+        methods = [] if episodic else self.methods(asked, chunk, report)
+        subject = self._subject(chunk, report, *methods[-1:])
+        for name in splits:
+            split = self.corpus.splits[name]
+            if episodic:
+                results += suite.evaluate_episodic(subject, split, name, after, temperatures)
+            elif streams > 1:
+                results += suite.evaluate_parallel(subject, split, name, streams, true.get(name))
+            else:
+                measured, changes = suite.evaluate(subject, split, name, methods, true.get(name))
+                results += measured
+        results += suite.language(known, true)
+        results.sort(key=lambda result: splits.index(result.split))
+        kept = self.folder.measurements
+        text = measurement.as_json(measurement.merge(measurement.read(kept), results))
+        checkpoint.atomically(kept, lambda path: path.write_text(text))
+        return results, changes
+
+
+def _check(asked: Asked, streams: int, episodic: bool) -> None:
+    walks = bool(asked.dynamic or asked.monte_carlo or asked.cache)
+    if episodic and (walks or streams > 1):
+        raise InfolmError(
+            "where each sentence is read by itself only the temperature can be added: leave out "
+            "--dynamic, --mc, --cache and --streams"
+        )
+    if streams > 1 and (walks or asked.temperature):
+        raise InfolmError("the static model alone is read in parallel: leave out --streams")
+
+
+def _temperature(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise InfolmError(f"--temperature is tune or a number above 0, not '{text}'")
+    return value
+
+
+def _newer(path: Path, than: Path) -> bool:
+    """Whether `path` is there and was written after the other."""
+    return path.exists() and path.stat().st_mtime_ns >= than.stat().st_mtime_ns

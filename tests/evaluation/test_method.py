@@ -1,0 +1,110 @@
+"""Methods combined: every line equals what it says, and no text is walked through twice."""
+
+import numpy as np
+import pytest
+import torch
+
+from infolm.errors import RunError
+from infolm.evaluation import method as module
+from infolm.evaluation.dynamic import DynamicSettings, dynamic_stream, gradient_statistics
+from infolm.evaluation.likelihood import log_probs, one_stream
+from infolm.evaluation.method import STATIC, Method, measure
+from infolm.evaluation.monte_carlo import MonteCarlo, MonteCarloSettings, monte_carlo_stream
+from infolm.evaluation.neural_cache import CacheSettings, NeuralCache, mix
+from infolm.models.recurrent import DropoutConfig, RecurrentConfig, RecurrentModel
+
+TOKENS = np.random.default_rng(0).integers(0, 9, 80).astype(np.uint16)
+TRAIN = np.random.default_rng(1).integers(0, 9, 300).astype(np.uint16)
+DYNAMIC = DynamicSettings(rate=0.01, decay=0.1, epsilon=1e-3, segment=7)
+SAMPLES = MonteCarloSettings(samples=4, rate=0.8, span=11, seed=2)
+CACHE = CacheSettings(window=20, weight=0.2, flatness=0.5)
+
+
+def make():
+    torch.manual_seed(0)
+    dropout = DropoutConfig(input=0.3, hidden=0.3, output=0.3)
+    model = RecurrentModel(RecurrentConfig(embedding=5, hidden=6, layers=2, dropout=dropout), 9)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(3)
+    return model.double().eval()
+
+
+MODEL = make()
+STATISTICS = gradient_statistics(MODEL, TRAIN)
+
+
+def by_hand(chunks, cache=None):
+    recent = NeuralCache(cache.window, cache.flatness) if cache else None
+    parts = []
+    for (log_p,), hidden, targets in chunks:
+        mixed = mix(log_p, recent.log_prob(hidden, targets), cache.weight) if recent else log_p
+        parts.append(mixed.numpy())
+    return np.concatenate(parts)
+
+
+def test_lines_of_one_walk_are_measured_in_it():
+    methods = [
+        STATIC,
+        Method(temperature=0.8),
+        Method(cache=CACHE),
+        Method(temperature=0.8, cache=CACHE),
+    ]
+    plain, cold, cached, both = measure(MODEL, TOKENS, methods, 13)
+    np.testing.assert_array_equal(plain.log_probs, log_probs(MODEL, TOKENS, 13))
+    np.testing.assert_allclose(cold.log_probs, by_hand(one_stream(MODEL, TOKENS, 13, (0.8,))))
+    np.testing.assert_allclose(cached.log_probs, by_hand(one_stream(MODEL, TOKENS, 13), CACHE))
+    expected = by_hand(one_stream(MODEL, TOKENS, 13, (0.8,)), CACHE)
+    np.testing.assert_allclose(both.log_probs, expected)
+    assert plain.sampling_error is None
+
+
+def test_the_cache_remembers_the_outputs_of_the_adapted_model():
+    settings = {"settings": DYNAMIC, "statistics": STATISTICS}
+    (ours,) = measure(MODEL, TOKENS, [Method(dynamic=DYNAMIC, cache=CACHE)], 13, STATISTICS)
+    expected = by_hand(dynamic_stream(MODEL, TOKENS, **settings), CACHE)
+    np.testing.assert_allclose(ours.log_probs, expected)
+
+
+def test_all_together():
+    method = Method(DYNAMIC, SAMPLES, 0.9, CACHE)
+    (ours,) = measure(MODEL, TOKENS, [method], 13, STATISTICS)
+    samples = MonteCarlo(MODEL, SAMPLES)
+    chunks = dynamic_stream(MODEL, TOKENS, DYNAMIC, STATISTICS, (0.9,), samples)
+    np.testing.assert_allclose(ours.log_probs, by_hand(chunks, CACHE))
+    assert ours.sampling_error == pytest.approx(samples.standard_errors()[0])
+
+
+def test_samples_with_a_cache():
+    (ours,) = measure(MODEL, TOKENS, [Method(monte_carlo=SAMPLES, cache=CACHE)], 13)
+    chunks = monte_carlo_stream(MonteCarlo(MODEL, SAMPLES), TOKENS)
+    np.testing.assert_allclose(ours.log_probs, by_hand(chunks, CACHE))
+
+
+def test_a_method_names_itself():
+    assert str(STATIC) == "static, one stream"
+    assert str(Method(DYNAMIC, SAMPLES, 0.9, CACHE)) == (
+        "dynamic evaluation (rms, rate 0.01, decay 0.1, epsilon 0.001, segments of 7 tokens), "
+        "Monte Carlo dropout (4 masks, rates x 0.8, drawn anew every segment, seed 2), "
+        "temperature 0.9, neural cache (window 20, lambda 0.2, theta 0.5), one stream"
+    )
+    assert "every 11 tokens" in str(Method(monte_carlo=SAMPLES))
+    assert "epsilon" not in str(Method(DynamicSettings(1, 0, rule="sgd")))
+
+
+def test_a_walk_that_fails_midway_leaves_the_weights_as_they_were(monkeypatch):
+    places = [p.data_ptr() for p in MODEL.parameters()]
+
+    def fails(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "mix", fails)
+    with pytest.raises(KeyboardInterrupt):
+        measure(MODEL, TOKENS, [Method(dynamic=DYNAMIC, cache=CACHE)], 13, STATISTICS)
+    assert places == [p.data_ptr() for p in MODEL.parameters()]
+
+
+def test_weights_that_run_away_are_told_of():
+    wild = DynamicSettings(rate=1e300, decay=0.0, segment=7)
+    with pytest.raises(RunError, match="no longer a finite number: lower the rate"):
+        measure(MODEL, TOKENS, [Method(dynamic=wild)], 13, STATISTICS)
