@@ -1,0 +1,42 @@
+"""The application that every command joins, and what several of them share."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="infolm",
+    help="Train, evaluate and sample language models that make the most of a small corpus.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+CHUNK = 200
+"""Tokens that a model reads at a time."""
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
+CacheOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="[tune|WINDOW,LAMBDA,THETA]",
+        help="With a neural cache, tuned on the validation split unless given.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def print_table(header: list[str], rows: list[list[str]], right: set[int] | None = None) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, title in enumerate(header):
+        table.add_column(title, justify="right" if right and i in right else "left")
+    for row in rows:
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 140, highlight=False).print(table)

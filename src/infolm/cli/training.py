@@ -1,0 +1,149 @@
+"""`infolm train` and `infolm tune`."""
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from infolm.cli.app import JsonOption, app, print_table
+from infolm.errors import InfolmError
+
+
+@app.command()
+def train(
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE", help="A name from `infolm recipes`, a YAML file or a run."
+        ),
+    ],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Changes, such as data.path=book.txt seed=2"),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run's folder.", show_default="runs/<recipe>")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run if it has begun.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a model by a recipe; the result is a run's folder."""
+    from infolm.config import load_recipe
+    from infolm.console import StageBars, TrainingBar, bar, err
+    from infolm.experiment import train as train_run
+    from infolm.training.loop import Interrupted
+
+    source = Path(recipe)
+    if (source / "recipe.yaml").is_file():  # a run's folder: go on with it
+        loaded = load_recipe(str(source / "recipe.yaml"), overrides)
+        out = out or source
+    else:
+        loaded = load_recipe(recipe, overrides)
+        out = out or Path("runs") / recipe.removesuffix(".yaml").replace("/", "-").lstrip(".-")
+    try:
+        with StageBars() as stages, bar("training") as progress:
+            best = train_run(loaded, out, resume, TrainingBar(progress), stages)
+    except Interrupted:
+        err.print(f"interrupted; all is saved. Go on with: infolm train {out} --resume")
+        sys.exit(130)
+    if as_json:
+        print(json.dumps({"run": str(out), "nll": best, "unit": "nats per token"}))
+    err.print(f"done: best validation perplexity {math.exp(best):.2f}; the run is in {out}")
+    err.print(f"next: infolm evaluate {out} --cache")
+
+
+@app.command()
+def tune(
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE", help="A recipe with a section `tuning`, or a study's folder."
+        ),
+    ],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes, as of `train`.")
+    ] = None,
+    trials: Annotated[int, typer.Option(help="Trainings in all, those of before too.")] = 30,
+    out: Annotated[
+        Path | None, typer.Option(help="The study's folder.", show_default="runs/<recipe>-tuning")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes that train side by side and share the cores.")
+    ] = 1,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="postgresql://user@host/database, to share the study with other machines under "
+            "the name of its folder.",
+            show_default="study.db in the folder",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(min=0, help="Train the winner again with so many other seeds.")
+    ] = 3,
+    as_json: JsonOption = False,
+) -> None:
+    """Search the ranges of a recipe for the values that are best on the validation split."""
+    from infolm.config import load_recipe
+    from infolm.console import StageBars, bar, err
+
+    try:
+        from infolm.tuning import tuner
+    except ModuleNotFoundError as error:
+        raise InfolmError(f"tuning needs {error.name}: pip install 'infolm[tune]'") from None
+
+    source = Path(recipe)
+    if (source / "study.yaml").is_file():  # a study's folder: go on with it
+        loaded = load_recipe(str(source / "study.yaml"), overrides)
+        out = out or source
+    else:
+        loaded = load_recipe(recipe, overrides)
+        name = recipe.removesuffix(".yaml").replace("/", "-").lstrip(".-")
+        out = out or Path("runs") / f"{name}-tuning"
+    try:
+        with StageBars() as stages, bar("tuning") as progress:
+            result = tuner.tune(
+                loaded, out, trials, workers, seeds, storage, progress.update, err.print, stages
+            )
+    except KeyboardInterrupt:
+        options = f"--trials {trials} --workers {workers} --seeds {seeds}"
+        if storage:
+            options += " --storage URL"
+        err.print(f"interrupted; all is saved. Go on with: infolm tune {out} {options}")
+        sys.exit(130)
+    if as_json:
+        print(json.dumps(result, indent=2))
+        return
+    _print_tuned(result)
+    err.print(f"next: infolm train {result['recipe']} --out runs/best")
+
+
+def _print_tuned(result: dict[str, Any]) -> None:
+    best, trials = result["best"], dict(result["trials"])
+    total = trials.pop("total")
+    print(f"{total} trials: " + ", ".join(f"{n} {state}" for state, n in trials.items()))
+    print_table(
+        ["key", "best value"],
+        [[k, f"{v:.4g}" if isinstance(v, float) else str(v)] for k, v in best["values"].items()],
+    )
+    rows = [[f"trial {best['trial']}, as tuned", f"{best['nll']:.4f}", f"{best['perplexity']:.2f}"]]
+    again = result.get("retrained", {})
+    if "nll" in again:
+        spread = [
+            f"{each['mean']:.{digits}f}"
+            + ("" if each["deviation"] is None else f" ± {each['deviation']:.{digits}f}")
+            for each, digits in ((again["nll"], 4), (again["perplexity"], 2))
+        ]
+        rows.append([f"mean ± deviation over {len(again['seeds'])} other seeds", *spread])
+    print_table(["validation", "nats per token", "perplexity"], rows, right={1, 2})
+    for seed, failure in again.get("failures", {}).items():
+        print(f"with seed {seed} it failed: {failure}")
+    if "note" in again:
+        print(f"{again['note']}.")
+    print(f"the winner's recipe: {result['recipe']}; picture: {result['picture']}")

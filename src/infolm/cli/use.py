@@ -1,0 +1,240 @@
+"""`infolm evaluate`, `generate` and `report`: what one does with a trained run."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from infolm.cli.app import CHUNK, CacheOption, JsonOption, RunArgument, app, print_table
+from infolm.errors import InfolmError
+
+METHODS = "Methods"
+
+
+class Rule(StrEnum):
+    """How dynamic evaluation updates the weights."""
+
+    rms = "rms"
+    sgd = "sgd"
+
+
+@app.command()
+def evaluate(
+    run: RunArgument,
+    split: Annotated[str | None, typer.Option(help="valid or test.", show_default="both")] = None,
+    chunk: Annotated[
+        int, typer.Option(min=1, help="Tokens read at a time; the result does not depend on it.")
+    ] = CHUNK,
+    streams: Annotated[
+        int, typer.Option(min=1, help="Read so many parts side by side: faster, approximate.")
+    ] = 1,
+    temperature: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[tune|VALUE]",
+            help="With the softmax at this temperature, tuned unless given.",
+            rich_help_panel=METHODS,
+        ),
+    ] = None,
+    dynamic: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[tune|RATE,DECAY[,EPSILON]]",
+            help="With weights that learn from the text as they go on, tuned unless given.",
+            rich_help_panel=METHODS,
+        ),
+    ] = None,
+    dynamic_rule: Annotated[
+        Rule, typer.Option(help="How --dynamic updates the weights.", rich_help_panel=METHODS)
+    ] = Rule.rms,
+    segment: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Tokens from one update of --dynamic to the next.",
+            show_default="tuned; 20, or 50 characters, with values given",
+            rich_help_panel=METHODS,
+        ),
+    ] = None,
+    mc: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="MASKS",
+            help="With probabilities averaged over so many dropout masks.",
+            rich_help_panel=METHODS,
+        ),
+    ] = 0,
+    mc_rate: Annotated[
+        float,
+        typer.Option(help="Times the dropout rates, in --mc.", rich_help_panel=METHODS),
+    ] = 1.0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of the masks of --mc.", rich_help_panel=METHODS)
+    ] = 1,
+    cache: CacheOption = None,
+    episodic: Annotated[
+        bool,
+        typer.Option("--episodic", help="Each sentence by itself, the state starting anew."),
+    ] = False,
+    words: Annotated[
+        int, typer.Option(min=0, help="Show so many words that the cache helps and hurts most.")
+    ] = 0,
+    baseline: Annotated[
+        bool, typer.Option("--baseline", help="Also a Kneser-Ney 5-gram model of the same text.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure a trained model on its corpus: perplexity and its kin, each with its convention.
+
+    Methods combine: the result has the model as it is, each method alone, and all together.
+    What is tuned is tuned on the validation split, and kept in the run's folder.
+
+    \b
+    infolm evaluate RUN --dynamic --mc 200 --temperature tune --cache tune
+
+    \b
+    --cache, --dynamic and --temperature may stand alone: as tuned before, or else now.
+    """
+    from infolm.console import StageBars
+    from infolm.evaluation import measurement
+    from infolm.trained import Asked, TrainedRun
+
+    if split not in (None, "valid", "test"):
+        raise InfolmError(f"--split is valid or test, not '{split}'")
+    if words and not cache:
+        raise InfolmError("--words compares with the cache: add --cache")
+    if not dynamic and (segment or dynamic_rule != Rule.rms):
+        raise InfolmError("--segment and --dynamic-rule are of dynamic evaluation: add --dynamic")
+    if not mc and mc_rate != 1:
+        raise InfolmError("--mc-rate is of Monte Carlo dropout: add --mc 200")
+    asked = Asked(
+        temperature=temperature,
+        dynamic=dynamic,
+        rule=dynamic_rule.value,
+        segment=segment,
+        monte_carlo=mc,
+        rate=mc_rate,
+        seed=seed,
+        cache=cache,
+        episodic=episodic,
+    )
+    opened = TrainedRun.open(run)
+    with StageBars() as stages:
+        splits = [split] if split else ["valid", "test"]
+        results, changes = opened.evaluate(splits, asked, chunk, streams, baseline, stages)
+    if as_json:
+        print(measurement.as_json(results))
+        return
+    _print_measurements(results)
+    if words:
+        _print_words(changes, opened.tokenizer, words)
+
+
+def _print_measurements(results: list[Any]) -> None:
+    def number(value: float | None) -> str:
+        return "" if value is None else f"{value:.4g}" if value < 100 else f"{value:.2f}"
+
+    print_table(
+        ["split", "method", "metric", "value", "stderr", "unit", "tokens"],
+        [
+            [
+                r.split,
+                r.method,
+                r.metric,
+                number(r.value),
+                number(r.stderr),
+                r.unit,
+                f"{r.tokens:,}",
+            ]
+            for r in results
+        ],
+        right={3, 4, 6},
+    )
+    conventions: dict[str, list[str]] = {}
+    for r in results:
+        methods = conventions.setdefault(r.convention, [])
+        methods += [] if r.method in methods else [r.method]
+    for convention, methods in conventions.items():
+        of = f" of {'; '.join(methods)}" if len(conventions) > 1 else ""
+        print(f"convention{of}: {convention}")
+
+
+def _print_words(changes: list[Any], tokenizer: Any, number: int) -> None:
+    """Table 3 of Merity et al. (2017): where the cache helps, and where it hurts."""
+    hurt, helped = changes[::-1][:number], changes[:number]
+    print_table(
+        ["hurt most", "count", "change", "helped most", "count", "change"],
+        [
+            [
+                tokenizer.token(a.token),
+                f"{a.count:,}",
+                f"{a.change:.2f}",
+                tokenizer.token(b.token),
+                f"{b.count:,}",
+                f"{b.change:.2f}",
+            ]
+            for a, b in zip(hurt, helped, strict=True)
+        ],
+        right={1, 2, 4, 5},
+    )
+
+
+@app.command()
+def generate(
+    run: RunArgument,
+    prompt: Annotated[str, typer.Option(help="Text to go on from; none: a new line.")] = "",
+    tokens: Annotated[int, typer.Option(min=1, help="Tokens of each sample.")] = 100,
+    num: Annotated[int, typer.Option(min=1, help="How many samples.")] = 1,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 1,
+    temperature: Annotated[float, typer.Option(help="Below 1 bolder, above 1 wilder.")] = 1.0,
+    top_k: Annotated[int | None, typer.Option(help="Among the K likeliest tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Nucleus: the likeliest with mass P.")] = None,
+    eta: Annotated[float | None, typer.Option(help="Eta sampling with this epsilon.")] = None,
+    typical: Annotated[float | None, typer.Option(help="Locally typical with mass P.")] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Always the likeliest token.")] = False,
+    no_unk: Annotated[bool, typer.Option("--no-unk", help="Never write <unk>.")] = False,
+    cache: CacheOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write text with a trained model."""
+    from infolm.console import StageBars
+    from infolm.generation.sampling import SamplingSettings
+    from infolm.generation.text import write
+    from infolm.trained import TrainedRun
+
+    opened = TrainedRun.open(run)
+    unk = opened.tokenizer.unk
+    settings = SamplingSettings(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        eta=eta,
+        typical=typical,
+        greedy=greedy,
+        forbid=(unk,) if no_unk and unk is not None else (),
+    )
+    with StageBars() as stages:
+        recent = opened.cache_settings(cache, CHUNK, stages) if cache else None
+    samples = write(opened.model, opened.tokenizer, prompt, tokens, num, seed, settings, recent)
+    if as_json:
+        print(json.dumps([{"prompt": prompt, "text": text} for text in samples], indent=2))
+        return
+    for i, text in enumerate(samples, 1):
+        if num > 1:
+            print(f"--- {i} ---")
+        print(text.strip("\n"))
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs' folders.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Write report.html into each run's folder: curves, measurements, samples."""
+    from infolm.reports.run import write_report
+
+    written = [str(write_report(run)) for run in runs]
+    print(json.dumps(written) if as_json else "\n".join(written))
