@@ -38,13 +38,9 @@ def train(
     from infolm.experiment import train as train_run
     from infolm.training.loop import Interrupted
 
-    source = Path(recipe)
-    if (source / "recipe.yaml").is_file():  # a run's folder: go on with it
-        loaded = load_recipe(str(source / "recipe.yaml"), overrides)
-        out = out or source
-    else:
-        loaded = load_recipe(recipe, overrides)
-        out = out or Path("runs") / recipe.removesuffix(".yaml").replace("/", "-").lstrip(".-")
+    source, folder = _source(recipe, "recipe.yaml")
+    loaded = load_recipe(source, overrides)
+    out = out or folder
     try:
         with StageBars() as stages, bar("training") as progress:
             best = train_run(loaded, out, resume, TrainingBar(progress), stages)
@@ -54,7 +50,20 @@ def train(
     if as_json:
         print(json.dumps({"run": str(out), "nll": best, "unit": "nats per token"}))
     err.print(f"done: best validation perplexity {math.exp(best):.2f}; the run is in {out}")
-    err.print(f"next: infolm evaluate {out} --cache")
+    alone = loaded.feed.kind == "episodes"  # sentences by themselves have no recent past to cache
+    err.print(f"next: infolm evaluate {out}{'' if alone else ' --cache'}")
+
+
+def _source(recipe: str, file: str, suffix: str = "") -> tuple[str, Path]:
+    """The recipe to load, and the folder for what comes of it, unless another is named.
+
+    Where `recipe` is such a folder, with the recipe in `file`, that one goes on.
+    """
+    inside = Path(recipe) / file
+    if inside.is_file():
+        return str(inside), Path(recipe)
+    name = recipe.removesuffix(".yaml").replace("/", "-").lstrip(".-")
+    return recipe, Path("runs") / f"{name}{suffix}"
 
 
 @app.command()
@@ -98,14 +107,9 @@ def tune(
     except ModuleNotFoundError as error:
         raise InfolmError(f"tuning needs {error.name}: pip install 'infolm[tune]'") from None
 
-    source = Path(recipe)
-    if (source / "study.yaml").is_file():  # a study's folder: go on with it
-        loaded = load_recipe(str(source / "study.yaml"), overrides)
-        out = out or source
-    else:
-        loaded = load_recipe(recipe, overrides)
-        name = recipe.removesuffix(".yaml").replace("/", "-").lstrip(".-")
-        out = out or Path("runs") / f"{name}-tuning"
+    source, folder = _source(recipe, "study.yaml", "-tuning")
+    loaded = load_recipe(source, overrides)
+    out = out or folder
     try:
         with StageBars() as stages, bar("tuning") as progress:
             result = tuner.tune(

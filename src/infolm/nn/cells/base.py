@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from infolm.nn.cells.mogrifier import Mogrifier
+from infolm.nn.cells.mogrifier import Mogrifier, mogrify
 from infolm.nn.dropout import Rates, drop_connect, mask
 
 State = tuple[Tensor, ...]
@@ -74,11 +74,12 @@ class Cell(nn.Module, ABC):
         if self.training and self.rates.state:
             keep = mask((x.shape[1], self.hidden), self.rates.state, x)
         state = tuple(tensor.squeeze(0) for tensor in state)
+        gates = self.mogrifier.matrices() if self.mogrifier else []
         outputs = []
         for x_t in x if self.mogrifier else self.project(x):
             h = state[0] if keep is None else state[0] * keep
             if self.mogrifier:
-                h, x_t = self.mogrifier(h, x_t)
+                h, x_t = mogrify(h, x_t, gates, self.mogrifier.zigzag)
                 x_t = self.project(x_t)
             state = self.step(x_t, h, state, matrices, keep)
             outputs.append(state[0])
