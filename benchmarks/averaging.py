@@ -1,6 +1,6 @@
 """Two-Tailed Averaging beside tuned tail averages and exponential moving averages.
 
-Figures 3.3 and 3.4 of Melis (2022) from one training: the same iterates go into Two-Tailed
+Figures 3.3 and 3.4 of Melis (2023) from one training: the same iterates go into Two-Tailed
 Averaging, into tails from several starts and into moving averages of several decays, so that
 nothing but the averaging differs. The tail and the decay of the picture are those with the least
 validation loss at the end: tuned in hindsight, which is to their advantage.

@@ -1,4 +1,4 @@
-"""Two-Tailed Averaging (Melis 2022; thesis, chapter 3): a tail whose start need not be chosen."""
+"""Two-Tailed Averaging (Melis 2022; 2023, chapter 3): a tail whose start need not be chosen."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple

@@ -1,4 +1,4 @@
-"""The reverse copy task (Melis 2022, section 2.3.3): a corpus that asks for nothing but memory.
+"""The reverse copy task (Melis 2023, section 2.3.3): a corpus that asks for nothing but memory.
 
 A line is n words drawn uniformly and independently from a vocabulary, a separator, and the same
 words from the last to the first:

@@ -1,6 +1,6 @@
 """Dynamic evaluation: a model that learns from each segment of a text once it has predicted it.
 
-Krause, Kahembwe, Murray and Renals (2017), with the ranges of Melis (2022, table 2.6). With theta_0
+Krause, Kahembwe, Murray and Renals (2017), with the ranges of Melis (2023, table 2.6). With theta_0
 the trained weights and g the gradient of a segment's mean loss, after the segment was measured,
 
     rms    theta <- theta - eta g / (RMS + epsilon) + d (theta_0 - theta),

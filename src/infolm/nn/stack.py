@@ -28,7 +28,7 @@ class Stack(nn.Module):
         residual    layer l reads d^1 + ... + d^{l-1}      the output is d^1 + ... + d^L
 
     Stacked are AWD-LSTM's layers (Merity et al. 2017, section 4.2), skip those of Melis et al.
-    (2020), residual those of Melis (2022, section 4.2). The input is not in the sums. Two layers
+    (2020), residual those of Melis (2023, section 4.2). The input is not in the sums. Two layers
     of skip and of residual are the same.
     """
 

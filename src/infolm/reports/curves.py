@@ -257,7 +257,7 @@ def _draw_candidates(axes: Axes, history: History) -> None:
 
 
 def _draw_length(axes: Axes, history: History) -> None:
-    """Figure 3.4 of Melis (2022): a saw-tooth whose teeth grow as the iterates settle."""
+    """Figure 3.4 of Melis (2023): a saw-tooth whose teeth grow as the iterates settle."""
     length = history.length.thinned(POINTS)
     axes.plot(
         length.steps,
