@@ -51,15 +51,15 @@ def test_killed_interrupted_and_finished_by_two_workers(infolm, tmp_path, small_
     out = tmp_path / "study"
     command = ["tune", str(recipe), "--trials", "3", "--out", str(out), "--seeds", "1"]
 
-    def trained_in(number):
-        return (out / "trials" / f"{number:03d}" / "checkpoints").exists()
+    def begun(number):
+        return (out / "trials" / f"{number:03d}" / "metrics.jsonl").exists()
 
     with subprocess.Popen([sys.executable, "-m", "infolm", *command]) as first:
-        wait_for(lambda: trained_in(0))
+        wait_for(lambda: begun(0))
         first.kill()  # with no warning, while it trains
 
     def press_ctrl_c():
-        wait_for(lambda: trained_in(1))
+        wait_for(lambda: begun(1))
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=press_ctrl_c).start()

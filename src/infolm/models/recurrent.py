@@ -232,10 +232,16 @@ def within_budget(config: C, build: Callable[[C], nn.Module]) -> C:
             f"model.parameters is {budget:,}, but the smallest such model has {least:,} weights: "
             "raise it, or lower data.vocabulary"
         )
-    low, high = 1, 2
-    while weights(high) <= budget:
-        low, high = high, 2 * high
+    # A layer has a matrix of hidden x hidden at least. The number of weights is nearly the square
+    # of a linear function, so its root is interpolated: a few models are built, not a dozen.
+    low, high = 1, math.isqrt(budget) + 1
+    at_low, at_high, goal = (math.sqrt(n) for n in (least, weights(high), budget))
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if weights(middle) <= budget else (low, middle)
+        middle = low + int((high - low) * (goal - at_low) / (at_high - at_low))
+        middle = min(max(middle, low + 1), high - 1)
+        root = math.sqrt(weights(middle))
+        if root <= goal:
+            low, at_low = middle, root
+        else:
+            high, at_high = middle, root
     return sized(low).model_copy(update={"parameters": budget})
