@@ -62,8 +62,11 @@ def test_killed_interrupted_and_finished_by_two_workers(infolm, tmp_path, small_
         wait_for(lambda: begun(1))
         os.kill(os.getpid(), signal.SIGINT)
 
+    # pytest-xdist has its workers ignore Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=press_ctrl_c).start()
     second = infolm(*command)
+    signal.signal(signal.SIGINT, before)
     assert second.code == 130, second.err
     assert f"infolm tune {out} --trials 3" in second.err
 
