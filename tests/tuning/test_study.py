@@ -252,8 +252,8 @@ def with_changes(recipe, changes):
 
 
 def test_titles_and_the_seconds_between_checkpoints_may_change(open_study, pretended):
-    open_study()
-    open_study(
+    work(open_study(), trials=2, seeds=0)
+    again = open_study(
         title="another",
         train={
             "max_steps": 10,
@@ -262,6 +262,9 @@ def test_titles_and_the_seconds_between_checkpoints_may_change(open_study, prete
             "checkpoint_seconds": 7,
         },
     )
+    assert again.recipe.title == "another"
+    assert [trial.number for trial in again.trials()] == [0, 1]
+    assert again.finished(trials=2, seeds=0)
 
 
 def test_the_result(open_study, pretended, small_text):
