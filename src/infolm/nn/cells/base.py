@@ -12,6 +12,9 @@ from infolm.nn.dropout import Rates, drop_connect, mask
 State = tuple[Tensor, ...]
 """What a layer carries from step to step, its output h first: tensors of shape (1, B, H)."""
 
+Matrices = tuple[Tensor, ...]
+"""A layer's hidden-to-hidden matrices."""
+
 
 class Cell(nn.Module, ABC):
     """One layer, x (T, B, inputs) -> outputs (T, B, H), as a plain loop over time:
@@ -50,7 +53,7 @@ class Cell(nn.Module, ABC):
 
     @abstractmethod
     def step(
-        self, projected: Tensor, h: Tensor, state: State, matrices: State, keep: Tensor | None
+        self, projected: Tensor, h: Tensor, state: State, matrices: Matrices, keep: Tensor | None
     ) -> State:
         """The state after a step.
 
@@ -85,7 +88,7 @@ class Cell(nn.Module, ABC):
             outputs.append(state[0])
         return torch.stack(outputs), tuple(tensor.unsqueeze(0) for tensor in state)
 
-    def _masked(self) -> State:
+    def _masked(self) -> Matrices:
         return tuple(drop_connect(w, self.rates.weight, self.training) for w in self.recurrent())
 
 

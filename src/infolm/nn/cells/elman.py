@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from infolm.nn.cells.base import Cell, State
+from infolm.nn.cells.base import Cell, Matrices, State
 from infolm.nn.cells.mogrifier import Mogrifier
 from infolm.nn.dropout import Rates
 
@@ -27,6 +27,6 @@ class Elman(Cell):
         return (self.weight_hh,)
 
     def step(
-        self, projected: Tensor, h: Tensor, state: State, matrices: State, keep: Tensor | None
+        self, projected: Tensor, h: Tensor, state: State, matrices: Matrices, keep: Tensor | None
     ) -> State:
         return (torch.addmm(projected, h, matrices[0].t()).tanh(),)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from infolm.nn.cells.base import Cell, State, chrono_bias
+from infolm.nn.cells.base import Cell, Matrices, State, chrono_bias
 from infolm.nn.cells.mogrifier import Mogrifier
 from infolm.nn.dropout import Rates
 
@@ -34,7 +34,7 @@ class GRU(Cell):
         return (self.weight_hh,)
 
     def step(
-        self, projected: Tensor, h: Tensor, state: State, matrices: State, keep: Tensor | None
+        self, projected: Tensor, h: Tensor, state: State, matrices: Matrices, keep: Tensor | None
     ) -> State:
         gates, size = 2 * self.hidden, self.hidden
         from_h = functional.linear(h, matrices[0], self.bias_hh)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from infolm.nn.cells.base import Cell, State, chrono_bias
+from infolm.nn.cells.base import Cell, Matrices, State, chrono_bias
 from infolm.nn.cells.lstm import lstm_step
 from infolm.nn.cells.mogrifier import Mogrifier
 from infolm.nn.dropout import Rates
@@ -40,7 +40,7 @@ class MultiplicativeLSTM(Cell):
         return self.weight_mh, self.weight_hh
 
     def step(
-        self, projected: Tensor, h: Tensor, state: State, matrices: State, keep: Tensor | None
+        self, projected: Tensor, h: Tensor, state: State, matrices: Matrices, keep: Tensor | None
     ) -> State:
         weight_mh, weight_hh = matrices
         gates, from_x = projected.split([4 * self.hidden, self.hidden], 1)
