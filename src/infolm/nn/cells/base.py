@@ -2,32 +2,39 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from infolm.nn.cells.mogrifier import Mogrifier, mogrify
 from infolm.nn.dropout import Rates, drop_connect, mask
+from infolm.nn.recurrence.driver import Recurrence, choose
+from infolm.nn.recurrence.program import trace
 
 State = tuple[Tensor, ...]
 """What a layer carries from step to step, its output h first: tensors of shape (1, B, H)."""
 
-Matrices = tuple[Tensor, ...]
-"""A layer's hidden-to-hidden matrices."""
+Weights = tuple[Tensor, ...]
+"""The matrices and biases of a step."""
 
 
 class Cell(nn.Module, ABC):
-    """One layer, x (T, B, inputs) -> outputs (T, B, H), as a plain loop over time:
+    """One layer, x (T, B, inputs) -> outputs (T, B, H). At each step
 
         h, x = mogrify(M * h', x)       (the identity without a mogrifier)
-        state = step(project(x), h, state')
+        state = step(x, h, state')
 
     M is the state dropout's mask, one for the whole pass. It and the mogrifier act on what the
     weight matrices read, not on what is remembered: an LSTM's c, a GRU's share of h', stay whole.
     DropConnect masks the hidden-to-hidden matrices, once for the whole pass.
 
-    A cell says what of a step is linear in x (`project`, done for all steps in one product where
-    no mogrifier needs x step by step) and how a step goes on from there (`step`).
+    A cell is its `weights` and its `step`, in plain PyTorch on rows of a batch. From these
+    `infolm.nn.recurrence` makes the loop over time and its gradient. A step may use what
+    `recurrence.program` knows how to write down: `functional.linear`, sigmoid, tanh, `minimum`,
+    sums, products, and parts of a vector by `chunk` or `split`.
     """
 
     remembered = 1
@@ -44,21 +51,17 @@ class Cell(nn.Module, ABC):
         return nn.Parameter(torch.empty(*shape).uniform_(-bound, bound))
 
     @abstractmethod
-    def project(self, x: Tensor) -> Tensor:
-        """The part of a step that is linear in x, biases included: (..., inputs) -> (..., P)."""
-
-    @abstractmethod
-    def recurrent(self) -> tuple[nn.Parameter, ...]:
-        """The hidden-to-hidden matrices, which DropConnect masks."""
+    def weights(self) -> Weights:
+        """What `step` reads, in its order; hidden-to-hidden matrices are `dropped`."""
 
     @abstractmethod
     def step(
-        self, projected: Tensor, h: Tensor, state: State, matrices: Matrices, keep: Tensor | None
+        self, x: Tensor, h: Tensor, state: State, weights: Weights, keep: Tensor | None
     ) -> State:
         """The state after a step.
 
-        projected (B, P): of x. h (B, H): the last output as the matrices see it. state: as it
-        was, (B, H) each. matrices: `recurrent`, masked. keep (B, H): the state dropout's mask.
+        x (B, inputs) and h (B, H), the last output, as the matrices see them. state: as it was,
+        (B, H) each. keep (B, H): the state dropout's mask.
         """
 
     def chrono(self, longest: float) -> None:
@@ -67,29 +70,87 @@ class Cell(nn.Module, ABC):
 
     def initial_state(self, batch: int) -> State:
         """Zeros."""
-        weight = self.recurrent()[0]
-        return tuple(weight.new_zeros(1, batch, self.hidden) for _ in range(self.remembered))
+        like = next(self.parameters())
+        return tuple(like.new_zeros(1, batch, self.hidden) for _ in range(self.remembered))
 
-    def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        """Outputs (T, B, H), and the state after the last step."""
-        matrices = self._masked()
+    def dropped(self, weight: Tensor) -> Tensor:
+        """DropConnect, in training."""
+        return drop_connect(weight, self.rates.weight, self.training)
+
+    def forward(
+        self, x: Tensor | PackedSequence, state: State
+    ) -> tuple[Tensor | PackedSequence, State]:
+        """Outputs (T, B, H), and the state after the last step.
+
+        Sentences of several lengths come, and their outputs go, as a `PackedSequence`; each one's
+        state is then that after its own last token.
+        """
+        if isinstance(x, PackedSequence):
+            rows, sizes = x.data, x.batch_sizes.tolist()
+            state = _permuted(state, x.sorted_indices)
+            outputs, state = self._over(rows, state, sizes)
+            return x._replace(data=outputs), _permuted(state, x.unsorted_indices)
+        steps, batch, _ = x.shape
+        outputs, state = self._over(x.reshape(steps * batch, -1), state, [batch] * steps)
+        return outputs.view(steps, batch, -1), state
+
+    def _over(self, x: Tensor, state: State, sizes: Sequence[int]) -> tuple[Tensor, State]:
+        """x: the rows of all steps, `sizes[t]` of step t; likewise the outputs."""
+        gates = self.mogrifier.factors() if self.mogrifier else ()
+        weights = (*self.weights(), *gates)
         keep = None
         if self.training and self.rates.state:
-            keep = mask((x.shape[1], self.hidden), self.rates.state, x)
+            keep = mask((sizes[0], self.hidden), self.rates.state, x)
         state = tuple(tensor.squeeze(0) for tensor in state)
-        gates = self.mogrifier.matrices() if self.mogrifier else []
-        outputs = []
-        for x_t in x if self.mogrifier else self.project(x):
-            h = state[0] if keep is None else state[0] * keep
-            if self.mogrifier:
-                h, x_t = mogrify(h, x_t, gates, self.mogrifier.zigzag)
-                x_t = self.project(x_t)
-            state = self.step(x_t, h, state, matrices, keep)
-            outputs.append(state[0])
-        return torch.stack(outputs), tuple(tensor.unsqueeze(0) for tensor in state)
+        path = choose(x, len(sizes))
+        if path == "plain":
+            outputs, state = self._plain(x, state, weights, keep, sizes)
+        else:
+            run = self._recurrence(weights, keep is not None)
+            outputs, state = run(path, x, state, weights, keep, sizes)
+        return outputs, tuple(tensor.unsqueeze(0) for tensor in state)
 
-    def _masked(self) -> Matrices:
-        return tuple(drop_connect(w, self.rates.weight, self.training) for w in self.recurrent())
+    def _plain(
+        self,
+        x: Tensor,
+        state: State,
+        weights: Weights,
+        keep: Tensor | None,
+        sizes: Sequence[int],
+    ) -> tuple[Tensor, State]:
+        """The loop as the equations have it; where rows have ended, their state stays."""
+        outputs = []
+        for x_t in x.split(list(sizes)):
+            n = len(x_t)
+            now = tuple(tensor[:n] for tensor in state)
+            new = self._step(x_t, now, weights, None if keep is None else keep[:n])
+            state = tuple(torch.cat([a, b[n:]]) for a, b in zip(new, state, strict=True))
+            outputs.append(new[0])
+        return torch.cat(outputs), state
+
+    def _step(self, x: Tensor, state: State, weights: Weights, keep: Tensor | None) -> State:
+        """A step with all that stands around `step`."""
+        h = state[0] if keep is None else state[0] * keep
+        if self.mogrifier:
+            count = len(self.mogrifier.factors())
+            weights, factors = weights[:-count], weights[-count:]
+            h, x = mogrify(h, x, self.mogrifier.matrices(factors), self.mogrifier.zigzag)
+        return self.step(x, h, state, weights, keep)
+
+    def _recurrence(self, weights: Weights, masked: bool) -> Recurrence:
+        known = _recurrences.setdefault(self, {})
+        if masked not in known:
+            sizes = self.inputs, self.hidden, self.remembered
+            known[masked] = Recurrence(trace(self._step, *sizes, weights, masked))
+        return known[masked]
+
+
+_recurrences: WeakKeyDictionary[Cell, dict[bool, Recurrence]] = WeakKeyDictionary()
+"""Beside the cells, so that they are copied and saved without them."""
+
+
+def _permuted(state: State, order: Tensor | None) -> State:
+    return state if order is None else tuple(tensor.index_select(1, order) for tensor in state)
 
 
 def chrono_bias(size: int, longest: float) -> Tensor:

@@ -1,10 +1,9 @@
 """The simple recurrent network (Elman 1990)."""
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from infolm.nn.cells.base import Cell, Matrices, State
+from infolm.nn.cells.base import Cell, State, Weights
 from infolm.nn.cells.mogrifier import Mogrifier
 from infolm.nn.dropout import Rates
 
@@ -20,13 +19,12 @@ class Elman(Cell):
         self.weight_hh = self._weight(hidden, hidden)
         self.bias = self._weight(hidden)
 
-    def project(self, x: Tensor) -> Tensor:
-        return functional.linear(x, self.weight_ih, self.bias)
-
-    def recurrent(self) -> tuple[nn.Parameter, ...]:
-        return (self.weight_hh,)
+    def weights(self) -> Weights:
+        return self.weight_ih, self.dropped(self.weight_hh), self.bias
 
     def step(
-        self, projected: Tensor, h: Tensor, state: State, matrices: Matrices, keep: Tensor | None
+        self, x: Tensor, h: Tensor, state: State, weights: Weights, keep: Tensor | None
     ) -> State:
-        return (torch.addmm(projected, h, matrices[0].t()).tanh(),)
+        weight_ih, weight_hh, bias = weights
+        h = functional.linear(x, weight_ih, bias) + functional.linear(h, weight_hh)
+        return (h.tanh(),)

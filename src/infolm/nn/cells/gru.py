@@ -1,10 +1,10 @@
 """The gated recurrent unit (Cho et al. 2014), in the variant that frameworks have."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from infolm.nn.cells.base import Cell, Matrices, State, chrono_bias
+from infolm.nn.cells.base import Cell, State, Weights, chrono_bias
 from infolm.nn.cells.mogrifier import Mogrifier
 from infolm.nn.dropout import Rates
 
@@ -27,20 +27,22 @@ class GRU(Cell):
         self.bias_ih = self._weight(3 * hidden)
         self.bias_hh = self._weight(3 * hidden)
 
-    def project(self, x: Tensor) -> Tensor:
-        return functional.linear(x, self.weight_ih, self.bias_ih)
-
-    def recurrent(self) -> tuple[nn.Parameter, ...]:
-        return (self.weight_hh,)
+    def weights(self) -> Weights:
+        sizes = [2 * self.hidden, self.hidden]
+        gates, candidate = self.dropped(self.weight_hh).split(sizes)
+        gates_bias, candidate_bias = self.bias_hh.split(sizes)
+        bias = self.bias_ih + functional.pad(gates_bias, (0, self.hidden))
+        return self.weight_ih, bias, gates, candidate, candidate_bias
 
     def step(
-        self, projected: Tensor, h: Tensor, state: State, matrices: Matrices, keep: Tensor | None
+        self, x: Tensor, h: Tensor, state: State, weights: Weights, keep: Tensor | None
     ) -> State:
-        gates, size = 2 * self.hidden, self.hidden
-        from_h = functional.linear(h, matrices[0], self.bias_hh)
-        r, z = (projected[:, :gates] + from_h[:, :gates]).sigmoid().split(size, 1)
-        n = torch.addcmul(projected[:, gates:], r, from_h[:, gates:]).tanh()
-        return (torch.lerp(n, state[0], z),)
+        weight_ih, bias, gates, candidate, candidate_bias = weights
+        from_x = functional.linear(x, weight_ih, bias)
+        rz, n = from_x.split([2 * self.hidden, self.hidden], 1)
+        r, z = (rz + functional.linear(h, gates)).sigmoid().chunk(2, 1)
+        n = (n + r * functional.linear(h, candidate, candidate_bias)).tanh()
+        return (n + z * (state[0] - n),)
 
     @torch.no_grad()
     def chrono(self, longest: float) -> None:

@@ -1,10 +1,11 @@
 """The LSTM: weight-dropped (Merity et al. 2017, section 2), capped (Melis 2023, chapter 2)."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
+from torch.nn.utils.rnn import PackedSequence
 
-from infolm.nn.cells.base import Cell, Matrices, State, chrono_bias
+from infolm.nn.cells.base import Cell, State, Weights, chrono_bias
 from infolm.nn.cells.mogrifier import Mogrifier
 from infolm.nn.dropout import Rates
 
@@ -50,16 +51,15 @@ class LSTM(Cell):
         self.bias_ih = self._weight(4 * hidden)
         self.bias_hh = self._weight(4 * hidden)
 
-    def project(self, x: Tensor) -> Tensor:
-        return functional.linear(x, self.weight_ih, self.bias_ih + self.bias_hh)
-
-    def recurrent(self) -> tuple[nn.Parameter, ...]:
-        return (self.weight_hh,)
+    def weights(self) -> Weights:
+        return self.weight_ih, self.dropped(self.weight_hh), self.bias_ih + self.bias_hh
 
     def step(
-        self, projected: Tensor, h: Tensor, state: State, matrices: Matrices, keep: Tensor | None
+        self, x: Tensor, h: Tensor, state: State, weights: Weights, keep: Tensor | None
     ) -> State:
-        return lstm_step(torch.addmm(projected, h, matrices[0].t()), state[1], self.capped)
+        weight_ih, weight_hh, bias = weights
+        gates = functional.linear(x, weight_ih, bias) + functional.linear(h, weight_hh)
+        return lstm_step(gates, state[1], self.capped)
 
     @torch.no_grad()
     def chrono(self, longest: float) -> None:
@@ -67,13 +67,16 @@ class LSTM(Cell):
         self.bias_ih[forget] = chrono_bias(self.hidden, longest)
         self.bias_hh[forget] = 0
 
-    def forward(self, x: Tensor, state: State) -> tuple[Tensor, State]:
-        if self.mogrifier or self.capped or (self.training and self.rates.state):
+    def forward(
+        self, x: Tensor | PackedSequence, state: State
+    ) -> tuple[Tensor | PackedSequence, State]:
+        special = self.mogrifier or self.capped or (self.training and self.rates.state)
+        if special or isinstance(x, PackedSequence):
             return super().forward(x, state)
         outputs, h, c = torch.lstm(
             x,
             state,
-            [self.weight_ih, *self._masked(), self.bias_ih, self.bias_hh],
+            [self.weight_ih, self.dropped(self.weight_hh), self.bias_ih, self.bias_hh],
             has_biases=True,
             num_layers=1,
             dropout=0.0,

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
@@ -47,16 +48,21 @@ class Mogrifier(nn.Module):
 
     def __init__(self, inputs: int, hidden: int, rounds: int, rank: int, zigzag: bool) -> None:
         super().__init__()
-        self.zigzag = zigzag
+        self.zigzag, self.each = zigzag, 2 if rank else 1
         sizes = [(inputs, hidden), (hidden, inputs)]  # of Q and of R
         self.gates = nn.ModuleList(_Factors(*sizes[i % 2], rank) for i in range(rounds))
 
-    def matrices(self) -> list[Matrix]:
-        """In the order of the rounds; fetched once for a pass over time."""
-        return [tuple(gate.factors) for gate in self.gates if isinstance(gate, _Factors)]
+    def factors(self) -> tuple[Tensor, ...]:
+        """One or two of each round, in the order of the rounds."""
+        return tuple(self.parameters())
+
+    def matrices(self, factors: Sequence[Tensor]) -> list[Matrix]:
+        """The same, round by round."""
+        rest = iter(factors)
+        return [tuple(islice(rest, self.each)) for _ in self.gates]
 
     def forward(self, h: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        return mogrify(h, x, self.matrices(), self.zigzag)
+        return mogrify(h, x, self.matrices(self.factors()), self.zigzag)
 
 
 class _Factors(nn.Module):

@@ -1,10 +1,10 @@
 """The multiplicative LSTM (Krause et al. 2016; Melis 2023, section 2.3.2)."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from infolm.nn.cells.base import Cell, Matrices, State, chrono_bias
+from infolm.nn.cells.base import Cell, State, Weights, chrono_bias
 from infolm.nn.cells.lstm import lstm_step
 from infolm.nn.cells.mogrifier import Mogrifier
 from infolm.nn.dropout import Rates
@@ -33,19 +33,18 @@ class MultiplicativeLSTM(Cell):
         self.weight_hh = self._weight(4 * hidden, hidden)
         self.bias = self._weight(4 * hidden)
 
-    def project(self, x: Tensor) -> Tensor:
-        return functional.linear(x, self.weight_ih)
-
-    def recurrent(self) -> tuple[nn.Parameter, ...]:
-        return self.weight_mh, self.weight_hh
+    def weights(self) -> Weights:
+        weight_mh, weight_hh = self.dropped(self.weight_mh), self.dropped(self.weight_hh)
+        return self.weight_ih, functional.pad(self.bias, (0, self.hidden)), weight_mh, weight_hh
 
     def step(
-        self, projected: Tensor, h: Tensor, state: State, matrices: Matrices, keep: Tensor | None
+        self, x: Tensor, h: Tensor, state: State, weights: Weights, keep: Tensor | None
     ) -> State:
-        weight_mh, weight_hh = matrices
-        gates, from_x = projected.split([4 * self.hidden, self.hidden], 1)
-        m = from_x * functional.linear(h, weight_mh)
-        return lstm_step(gates + functional.linear(m, weight_hh, self.bias), state[1], self.capped)
+        weight_ih, bias, weight_mh, weight_hh = weights
+        from_x = functional.linear(x, weight_ih, bias)
+        gates, m = from_x.split([4 * self.hidden, self.hidden], 1)
+        m = m * functional.linear(h, weight_mh)
+        return lstm_step(gates + functional.linear(m, weight_hh), state[1], self.capped)
 
     @torch.no_grad()
     def chrono(self, longest: float) -> None:

@@ -1,10 +1,10 @@
 """The Rewired LSTM (Melis 2023, section 4.1)."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
-from infolm.nn.cells.base import Cell, Matrices, State, chrono_bias
+from infolm.nn.cells.base import Cell, State, Weights, chrono_bias
 from infolm.nn.cells.mogrifier import Mogrifier
 from infolm.nn.dropout import Rates
 
@@ -34,23 +34,22 @@ class RewiredLSTM(Cell):
         self.bias = self._weight(3 * hidden)
         self.bias_o = self._weight(hidden)
 
-    def project(self, x: Tensor) -> Tensor:
-        return functional.linear(x, self.weight_ih)
-
-    def recurrent(self) -> tuple[nn.Parameter, ...]:
-        return (self.weight_hh,)
+    def weights(self) -> Weights:
+        sizes = [2 * self.hidden, self.hidden]
+        recurrent, biases = self.dropped(self.weight_hh).split(sizes), self.bias.split(sizes)
+        of_f = self.weight_fu, recurrent[1], biases[1]
+        return self.weight_ih, recurrent[0], biases[0], *of_f, self.weight_oc, self.bias_o
 
     def step(
-        self, projected: Tensor, h: Tensor, state: State, matrices: Matrices, keep: Tensor | None
+        self, x: Tensor, h: Tensor, state: State, weights: Weights, keep: Tensor | None
     ) -> State:
-        size = self.hidden
-        from_h = functional.linear(h, matrices[0], self.bias)
-        i, j = (projected + from_h[:, : 2 * size]).chunk(2, 1)
+        w_ij, u_ij, b_ij, v_f, u_f, b_f, v_o, b_o = weights
+        i, j = (functional.linear(x, w_ij, b_ij) + functional.linear(h, u_ij)).chunk(2, 1)
         i, j = i.sigmoid(), j.tanh()
-        f = torch.addmm(from_h[:, 2 * size :], i * j, self.weight_fu.t()).sigmoid()
+        f = (functional.linear(i * j, v_f) + functional.linear(h, u_f, b_f)).sigmoid()
         c = f * state[1] + torch.minimum(i, 1 - f) * j
-        o = functional.linear(c if keep is None else c * keep, self.weight_oc, self.bias_o)
-        return o.sigmoid() * c.tanh(), c
+        o = functional.linear(c if keep is None else c * keep, v_o, b_o).sigmoid()
+        return o * c.tanh(), c
 
     @torch.no_grad()
     def chrono(self, longest: float) -> None:

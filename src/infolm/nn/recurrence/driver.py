@@ -1,0 +1,164 @@
+"""A cell over a sequence: where its path is chosen and its gradients are put together.
+
+    plain       the cell's step under autograd, a loop of small operations: the reference
+    fused       the programs of the step and of its gradient, run by PyTorch
+    compiled    the same through torch.compile, where that works
+    native      the same in C++, the whole loop in one call, where there is a compiler
+
+All give the same numbers but for rounding. `INFOLM_CELLS`, or `use` in a program, decides; else
+native on a CPU, if it can be had, and fused elsewhere. A call of a step or two is fused in any
+case: the machine's preparation would not pay.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from typing import Any, Literal, cast, get_args
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional
+
+from infolm.errors import InfolmError
+from infolm.nn.recurrence import native
+from infolm.nn.recurrence.machine import Machine
+from infolm.nn.recurrence.program import Node, Program
+from infolm.nn.recurrence.steps import Steps
+
+Path = Literal["plain", "fused", "compiled", "native"]
+
+_chosen: ContextVar[Path | None] = ContextVar("path", default=None)
+
+FEW_STEPS = 3
+"""Up to here packing the weights for the machine costs more than it saves."""
+
+
+@contextmanager
+def use(path: Path) -> Iterator[None]:
+    """Inside, every cell takes this path."""
+    token = _chosen.set(path)
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+def choose(x: Tensor, steps: int) -> Path:
+    """The path for an input (.., inputs) of so many steps."""
+    path = _chosen.get() or os.environ.get("INFOLM_CELLS")
+    possible = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+    if path is None:
+        return "native" if possible and steps > FEW_STEPS and native.available() else "fused"
+    if path not in get_args(Path):
+        raise InfolmError(
+            f"INFOLM_CELLS is {path!r}: set it to one of {', '.join(get_args(Path))}, or unset it"
+        )
+    if path == "native" and not (possible and native.available()):
+        raise InfolmError(
+            "INFOLM_CELLS is native, which needs a CPU, single or double precision and a C++ "
+            "compiler: install one (g++ or clang++), or unset the variable"
+        )
+    return cast(Path, path)
+
+
+class Recurrence:
+    """Programs of a cell's step, and who runs them."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.executor = cache(self._executor)
+
+    def _executor(self, path: Path) -> Steps | Machine:
+        if path == "native":
+            return Machine(self.program)
+        return Steps(self.program, compiled=path == "compiled")
+
+    def __call__(
+        self,
+        path: Path,
+        x: Tensor,
+        state: Sequence[Tensor],
+        weights: Sequence[Tensor],
+        keep: Tensor | None,
+        sizes: Sequence[int],
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Outputs (N, H) and the state in which each row ends, (B, H) each.
+
+        x (N, inputs): step t has `sizes[t]` rows, the steps one below the other.
+        """
+        executor = self.executor(path)
+        if torch.is_grad_enabled():
+            outputs, *last = _Recurrence.apply(executor, sizes, x, keep, *state, *weights)
+        else:
+            given = _given(self.program, x, keep, weights)
+            outputs, last, _ = executor.forward(given, state, weights, sizes, save=False)
+        return outputs, tuple(last)
+
+
+def _given(
+    program: Program, x: Tensor, keep: Tensor | None, weights: Sequence[Tensor]
+) -> dict[Node, Tensor]:
+    """The input, its hoisted maps for all steps at once, the mask."""
+    given = {program.x: x.contiguous()}
+    for node in program.hoisted:
+        bias = weights[node.inputs[1].weight] if len(node.inputs) == 2 else None
+        given[node] = functional.linear(x, weights[node.weight], bias)
+    if keep is not None:
+        (leaf,) = {leaf for leaf in program.forward.leaves if leaf.operation == "keep"}
+        given[leaf] = keep
+    return given
+
+
+class _Recurrence(torch.autograd.Function):
+    """Backpropagation through time. A matrix's gradient is one product over all steps."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        executor: Steps | Machine,
+        sizes: Sequence[int],
+        x: Tensor,
+        keep: Tensor | None,
+        *tensors: Tensor,
+    ) -> tuple[Tensor, ...]:
+        program = executor.program
+        state, weights = tensors[: len(program.before)], tensors[len(program.before) :]
+        given = _given(program, x, keep, weights)
+        outputs, last, kept = executor.forward(given, state, weights, sizes, save=True)
+        read = {*program.backward.leaves, *(product.v for product in program.products)}
+        given = {node: tensor for node, tensor in given.items() if node in read}
+        ctx.executor, ctx.sizes, ctx.given = executor, sizes, list(given)
+        ctx.kept = [(node, len(blocks)) for node, blocks in kept.items()]
+        blocks = [block for blocks in kept.values() for block in blocks]
+        ctx.save_for_backward(*weights, *given.values(), *blocks)
+        ctx.weights = len(weights)
+        return outputs, *last
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, *last: Tensor) -> tuple[Tensor | None, ...]:
+        program, sizes, saved = ctx.executor.program, ctx.sizes, list(ctx.saved_tensors)
+        weights, saved = saved[: ctx.weights], saved[ctx.weights :]
+        given = dict(zip(ctx.given, saved, strict=False))
+        blocks = iter(saved[len(given) :])
+        kept = {node: [next(blocks) for _ in range(count)] for node, count in ctx.kept}
+        before, adjoints = ctx.executor.backward(given, kept, weights, sizes, gradient, last)
+
+        of_weights: list[Tensor | None] = [None] * len(weights)
+        of_x = adjoints[program.gradient_x] if program.gradient_x else None
+        for weight, node, v in program.products:
+            adjoint = adjoints[node]
+            rows = given[v] if v in given else ctx.executor.rows(v, kept, sizes)
+            of_weights[weight] = _sum(of_weights[weight], adjoint.t() @ rows)
+            if v is program.x and ctx.needs_input_grad[2]:
+                of_x = _sum(of_x, adjoint @ weights[weight])
+        for weight, node in program.vectors:
+            of_weights[weight] = _sum(of_weights[weight], adjoints[node].sum(0))
+        return None, None, of_x, None, *before, *of_weights
+
+
+def _sum(a: Tensor | None, b: Tensor) -> Tensor:
+    return b if a is None else a + b
