@@ -1,0 +1,221 @@
+"""Programs run by a machine in C++ (`native.cpp`), which a compiler on this computer makes once.
+
+The machine knows no cell, only instructions on rows of a batch:
+
+    linear                  out = W a (+ c)             W is weights[weight]
+    add, sub, mul, min      out = a + b, a - b, a b, min(a, b)
+    muladd                  out = a b + c
+    below                   out = 1 where a < b, 1/2 where a = b, else 0
+    affine                  out = alpha a + beta
+    sigmoid, tanh           out = sigmoid(a), tanh(a)
+    dsigmoid, dtanh         out = a b (1 - b), a (1 - b^2)
+
+out, a, b and c are operands by their numbers. A pointwise operation is applied to `length` elements
+of each row, and `out` may be the memory of one of its inputs; the vector of a linear map may not be
+overwritten by it.
+
+There is no such machine where there is no compiler: `available` tells.
+"""
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import shlex
+import shutil
+import struct
+import subprocess
+import tempfile
+from array import array
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+_NAMES = "linear add sub mul muladd min below affine sigmoid tanh dsigmoid dtanh".split()
+OPERATIONS = {name: code for code, name in enumerate(_NAMES)}
+"""Codes as in native.cpp."""
+
+FIXED, NOW, BEFORE = range(3)
+"""When an operand's rows are read at step t: always the same ones; those from n_0 + ... + n_{t-1};
+of a state, whose first n_0 rows are the initial ones, those that step t - 1 has left."""
+
+_SOURCE = Path(__file__).with_name("native.cpp")
+_FLAGS = "-O3 -std=c++17 -ffp-contract=fast -fPIC -shared -pthread".split()
+_COMPILERS = ("c++", "g++", "clang++")
+_LOG = logging.getLogger("infolm")
+
+
+class Instruction(NamedTuple):
+    """One operation; -1 is an operand or a weight that it does not have."""
+
+    operation: str
+    out: int
+    a: int
+    b: int = -1
+    c: int = -1
+    weight: int = -1
+    length: int = 0
+    alpha: float = 1.0
+    beta: float = 0.0
+
+
+class Code:
+    """Instructions as the machine reads them."""
+
+    def __init__(self, instructions: Iterable[Instruction]) -> None:
+        listed = list(instructions)
+        self.operands = 1 + max((max(i.out, i.a, i.b, i.c) for i in listed), default=-1)
+        self.weights = 1 + max((i.weight for i in listed), default=-1)
+        self.count = len(listed)
+        self.packed = b"".join(struct.pack("=7q2d", OPERATIONS[i[0]], *i[1:]) for i in listed)
+
+
+def available() -> bool:
+    """Whether the machine can be had; the first call may have to make it, in some seconds."""
+    return _library() is not None
+
+
+def run(
+    code: Code,
+    operands: Sequence[tuple[Tensor, int]],
+    weights: Sequence[tuple[Tensor, bool]],
+    sizes: Sequence[int],
+    reverse: bool,
+    threads: int,
+) -> None:
+    """Execute `code` at every step, the last first if `reverse`, in place.
+
+    operands: tensors (rows, F) with unit column stride, or vectors (F,) that stand for each row,
+    and when their rows are read (`FIXED`, `NOW`, `BEFORE`). weights: matrices W (outputs, inputs),
+    or W^T where the second value is true. sizes: the rows n_0 >= n_1 >= ... of each step. The
+    shapes are not checked against the code.
+    """
+    library = _library()
+    if library is None:
+        raise RuntimeError("the native machine is not available")
+    if len(operands) < code.operands or len(weights) < code.weights:
+        raise ValueError("the code has more operands or weights than are given")
+    if not sizes or not sizes[0]:
+        return
+    dtype = operands[0][0].dtype
+    if dtype not in (torch.float, torch.double):
+        raise ValueError(f"the native machine knows float and double, not {dtype}")
+    table = array("q")
+    for tensor, when in operands:
+        if tensor.dtype != dtype or tensor.stride(-1) != 1:
+            raise ValueError("operands are of one dtype, and a row's elements adjoin")
+        table.extend((tensor.data_ptr(), tensor.stride(0) if tensor.dim() == 2 else 0, when))
+    matrices = array("q")
+    for tensor, transposed in weights:
+        if tensor.dtype != dtype or tensor.stride(1) != 1:
+            raise ValueError("weights are of the operands' dtype, and a row's elements adjoin")
+        outputs, inputs = tensor.shape[::-1] if transposed else tensor.shape
+        matrices.extend((tensor.data_ptr(), outputs, inputs, tensor.stride(0), transposed))
+    rows = array("q", sizes)
+    failed = library.execute(
+        dtype == torch.double,
+        code.packed,
+        code.count,
+        table.buffer_info()[0],
+        matrices.buffer_info()[0],
+        len(weights),
+        rows.buffer_info()[0],
+        len(rows),
+        reverse,
+        threads,
+        _team(),
+    )
+    if failed:
+        raise MemoryError("no memory for the packed weights")
+
+
+@functools.cache
+def _library() -> ctypes.CDLL | None:
+    """The machine, made for this processor, or else for any of its kind; None if neither works."""
+    compiler = _compiler()
+    if not compiler:
+        _LOG.info("There is no C++ compiler for the native machine (CXX, c++, g++, clang++).")
+        return None
+    for flags in ([*_FLAGS, "-march=native"], _FLAGS):
+        try:
+            return _declared(ctypes.CDLL(str(_built([*compiler, *flags]))))
+        except (OSError, subprocess.CalledProcessError) as error:
+            said = error.stderr if isinstance(error, subprocess.CalledProcessError) else ""
+            _LOG.info("The native machine cannot be made: %s\n%s", error, said)
+    return None
+
+
+def _compiler() -> list[str]:
+    """The command of `$CXX`, or of the first compiler found; empty if there is none."""
+    given = shlex.split(os.environ.get("CXX", ""))
+    if given:
+        return given if shutil.which(given[0]) else []
+    return [name for name in _COMPILERS if shutil.which(name)][:1]
+
+
+def _built(command: list[str]) -> Path:
+    """The library, from the cache if it was made before.
+
+    Its name tells the source, the command, and what the compiler says of itself and of the
+    processor (its predefined macros): computers of different kinds may share the folder.
+    """
+    macros = subprocess.run(
+        [*command, "-dM", "-E", "-x", "c++", os.devnull], check=True, capture_output=True, text=True
+    ).stdout
+    source = _SOURCE.read_text()
+    digest = hashlib.sha256("\0".join([source, *command, macros]).encode()).hexdigest()
+    folder = _folder()
+    library = folder / f"{digest[:32]}.so"
+    if not library.exists():
+        # Several processes may build at once: each writes a file of its own, the last one stays.
+        with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as file:
+            made = Path(file.name)
+        try:
+            subprocess.run(
+                [*command, str(_SOURCE), "-o", str(made)],
+                check=True,
+                capture_output=True,
+                text=True,
+            )
+            made.replace(library)
+        finally:
+            made.unlink(missing_ok=True)
+    return library
+
+
+def _folder() -> Path:
+    """`$INFOLM_NATIVE`, or in the user's cache; a temporary one where that cannot be written."""
+    import pooch  # type: ignore[import-untyped]
+
+    given = os.environ.get("INFOLM_NATIVE")
+    folder = Path(given) if given else Path(pooch.os_cache("infolm")) / "native"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError as error:
+        _LOG.info("%s", error)
+    return Path(tempfile.mkdtemp(prefix="infolm-native-"))
+
+
+@functools.cache
+def _team() -> int | None:
+    """The address of OpenMP's function that calls another on PyTorch's threads, if it has them."""
+    try:
+        return ctypes.cast(ctypes.CDLL(None).GOMP_parallel, ctypes.c_void_p).value
+    except (AttributeError, OSError):
+        return None
+
+
+def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
+    flag, whole, address = ctypes.c_bool, ctypes.c_int64, ctypes.c_void_p
+    library.execute.argtypes = (
+        *(flag, ctypes.c_char_p, whole, address, address, whole, address, whole),
+        *(flag, whole, address),
+    )
+    library.execute.restype = ctypes.c_int
+    return library
