@@ -1,51 +1,155 @@
 """A layer of each cell, forward and backward, against `nn.LSTM` of the same sizes.
 
-    python benchmarks/cells.py
+    python benchmarks/cells.py [--compiled]
 
-All but the plain LSTM are loops over time steps under autograd.
+Each line gives the time of every path over that of `nn.LSTM`, the median of pairs, beside the
+bar of the path that is taken by default and the floor: the products' multiplications over those of
+`nn.LSTM`. `--compiled` adds the path that takes torch.compile a minute for each cell.
+
+Memory: what the default path takes at its peak, forward and backward, beyond weights, inputs and
+their gradients, over what autograd keeps of the plain loop. Bar: 1.5.
 """
 
+import subprocess
+import sys
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
+from heads import peak
 from timing import ratio
 from torch import nn
 
 from infolm.models.recurrent import MogrifierConfig, RecurrentConfig, build_cell, rates
+from infolm.nn.cells.base import Cell
+from infolm.nn.recurrence.driver import Path, choose, use
 
-STEPS, BATCH, SIZE = 70, 64, 512
-PLAIN, FIVE = MogrifierConfig(), MogrifierConfig(rounds=5, rank=60)
+
+class Size(NamedTuple):
+    batch: int
+    steps: int
+    inputs: int
+    hidden: int
+    rank: int
+
+
+SIZES = (
+    Size(64, 70, 400, 650, 64),
+    Size(64, 70, 400, 1150, 64),
+    Size(32, 70, 128, 256, 40),
+    Size(20, 35, 200, 200, 40),
+)
+FIVE = MogrifierConfig(rounds=5)
 CELLS = {
-    "LSTM": RecurrentConfig(),
-    "LSTM, capped": RecurrentConfig(capped=True),
-    "Mogrifier LSTM, r = 5, k = 60": RecurrentConfig(capped=True, mogrifier=FIVE),
+    "Mogrifier LSTM": RecurrentConfig(capped=True, mogrifier=FIVE),
     "Rewired LSTM": RecurrentConfig(cell="rewired"),
     "Mogrifier RLSTM": RecurrentConfig(cell="rewired", mogrifier=FIVE),
-    "multiplicative LSTM": RecurrentConfig(cell="multiplicative", capped=True),
+    "LSTM": RecurrentConfig(),
+    "LSTM, capped": RecurrentConfig(capped=True),
+    "multiplicative LSTM": RecurrentConfig(cell="multiplicative"),
     "GRU": RecurrentConfig(cell="gru"),
     "Elman": RecurrentConfig(cell="elman"),
 }
+BARS = {"Mogrifier LSTM": (1.5, 1.5, 1.6, 2.2), "Rewired LSTM": (1.2, 1.25, 1.6, 1.9)}
 
 
-def pass_through(layer: nn.Module, x: torch.Tensor, state: object) -> Callable[[], None]:
-    def both_ways() -> None:
-        outputs, _ = layer(x, state)
-        outputs.sum().backward()
+def make(name: str, size: Size) -> Cell:
+    torch.manual_seed(0)
+    config = CELLS[name]
+    ranked = config.mogrifier.model_copy(update={"rank": size.rank})
+    config = config.model_copy(update={"mogrifier": ranked})
+    return build_cell(config, size.inputs, size.hidden, rates(config))
+
+
+def both_ways(layer: nn.Module, size: Size, path: Path | None) -> Callable[[], None]:
+    """A pass forward and backward, gradients of the input included."""
+    x = torch.randn(size.steps, size.batch, size.inputs, requires_grad=True)
+    gradient = torch.randn(size.steps, size.batch, size.hidden)
+    state: Any = layer.initial_state(size.batch) if isinstance(layer, Cell) else None
+
+    def run() -> None:
         layer.zero_grad()
+        if path is None:
+            layer(x, state)[0].backward(gradient)
+            return
+        with use(path):
+            layer(x, state)[0].backward(gradient)
 
-    return both_ways
+    return run
+
+
+def products(layer: nn.Module) -> int:
+    return sum(weight.numel() for weight in layer.parameters() if weight.dim() == 2)
+
+
+def times(name: str, paths: list[Path]) -> None:
+    default = choose(torch.zeros(1, 1), steps=2)
+    for index, size in enumerate(SIZES):
+        cell, yardstick = make(name, size), nn.LSTM(size.inputs, size.hidden)
+        against = both_ways(yardstick, size, None)
+        found = []
+        for path in paths:
+            repeats = 5 if size.hidden > 500 else 21
+            value, _, _ = ratio(both_ways(cell, size, path), against, repeats)
+            bar = f" (bar {BARS[name][index]})" if path == default and name in BARS else ""
+            found.append(f"{path} {value:.2f}{bar}")
+        floor = products(cell) / products(yardstick)
+        shape = f"{size.batch} x {size.steps}, {size.inputs} -> {size.hidden}"
+        print(f"  {shape:>22}: {', '.join(found)}; floor {floor:.2f}", flush=True)
+
+
+def plain_memory(name: str, size: Size) -> float:
+    """MB of the tensors that autograd keeps of the plain loop, weights and input aside."""
+    cell, kept = make(name, size), {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage
+        return tensor
+
+    x = torch.randn(size.steps, size.batch, size.inputs, requires_grad=True)
+    with use("plain"), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        cell(x, cell.initial_state(size.batch))
+    for tensor in (x, *cell.parameters()):
+        kept.pop(tensor.untyped_storage().data_ptr(), None)
+    return sum(storage.nbytes() for storage in kept.values()) / 2**20
+
+
+def peak_memory(name: str, size: Size) -> None:
+    """In a process of its own."""
+    both_ways(make(name, SIZES[-1]), SIZES[-1], None)()  # libraries and threads are loaded
+    cell = make(name, size)
+    run = both_ways(cell, size, None)
+    for parameter in cell.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    before = peak(since_now=True)
+    run()
+    print(peak() - before)
+
+
+def memory(name: str) -> None:
+    found = []
+    for index, size in enumerate(SIZES):
+        command = [sys.executable, __file__, "--memory", name, str(index)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        ours, plain = float(done.stdout), plain_memory(name, size)
+        found.append(f"{ours / plain:.2f} ({ours:.0f} MB / {plain:.0f} MB)")
+    print(f"  memory / plain: {', '.join(found)}; bar 1.5")
 
 
 def main() -> None:
-    torch.manual_seed(0)
-    x = torch.randn(STEPS, BATCH, SIZE)
-    yardstick = nn.LSTM(SIZE, SIZE)
-    for name, config in CELLS.items():
-        cell = build_cell(config, SIZE, SIZE, rates(config))
-        value, a, b = ratio(
-            pass_through(cell, x, cell.initial_state(BATCH)), pass_through(yardstick, x, None), 5
-        )
-        print(f"{name} / nn.LSTM: {value:.2f} ({a:.2f} s / {b:.2f} s)")
+    if sys.argv[1:2] == ["--memory"]:
+        peak_memory(sys.argv[2], SIZES[int(sys.argv[3])])
+        return
+    default = choose(torch.zeros(1, 1), steps=2)
+    paths: list[Path] = ["plain", "fused"]
+    paths += ["compiled"] if "--compiled" in sys.argv else []
+    paths += ["native"] if default == "native" else []
+    for name in CELLS:
+        print(f"{name} / nn.LSTM, default {default}", flush=True)
+        times(name, paths if name in BARS else [default])
+        if name in BARS:
+            memory(name)
 
 
 if __name__ == "__main__":

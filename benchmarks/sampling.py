@@ -6,6 +6,8 @@ the model once a token, with no other operation. Bar: 1.5.
     python benchmarks/sampling.py
 """
 
+from functools import partial
+
 import torch
 from timing import ratio
 
@@ -22,6 +24,19 @@ MODELS = {
 }
 
 
+def products(matrices: list[torch.Tensor], vectors: list[torch.Tensor]) -> None:
+    with torch.inference_mode():
+        for _ in range(TOKENS):
+            for vector, matrix in zip(vectors, matrices, strict=True):
+                vector @ matrix
+
+
+def sample(model: RecurrentModel, batch: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    prompt = torch.zeros(1, dtype=torch.int64)
+    generate(model, prompt, TOKENS, batch, SamplingSettings(), generator)
+
+
 def main() -> None:
     torch.manual_seed(0)
     for name, config in MODELS.items():
@@ -31,23 +46,12 @@ def main() -> None:
         matrices = [weight.t() for weight in model.parameters() if weight.dim() == 2]
         for batch in (1, 64):
             vectors = [torch.randn(batch, len(matrix)) for matrix in matrices]
-
-            def products(vectors: list[torch.Tensor] = vectors) -> None:
-                with torch.inference_mode():
-                    for _ in range(TOKENS):
-                        for vector, matrix in zip(vectors, matrices, strict=True):
-                            vector @ matrix
-
-            def sample(batch: int = batch) -> None:
-                generator = torch.Generator().manual_seed(0)
-                prompt = torch.zeros(1, dtype=torch.int64)
-                generate(model, prompt, TOKENS, batch, SamplingSettings(), generator)
-
-            value, a, b = ratio(sample, products, repeats=5)
-            ms = [1000 * seconds / TOKENS for seconds in (a, b)]
+            value, a, b = ratio(
+                partial(sample, model, batch), partial(products, matrices, vectors), repeats=5
+            )
             print(
                 f"{name}, batch {batch}: {value:.2f} of its products "
-                f"({ms[0]:.2f} ms / {ms[1]:.2f} ms a token; bar 1.5)"
+                f"({1000 * a / TOKENS:.2f} ms / {1000 * b / TOKENS:.2f} ms a token; bar 1.5)"
             )
 
 

@@ -23,7 +23,7 @@ from infolm.data.stream import Stream, StreamConfig
 from infolm.models.recurrent import RecurrentModel
 from infolm.nn.cells.lstm import LSTM
 from infolm.nn.dropout import Rates
-from infolm.objectives.likelihood import Likelihood
+from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
 from infolm.training.loop import Loop, Term
 from infolm.training.optimisers import build_optimiser
 from infolm.training.run import RunFolder
@@ -45,6 +45,7 @@ class Nobody:
 def main() -> None:
     torch.manual_seed(0)
     recipe = load_recipe("awd-lstm/ptb")
+    assert isinstance(recipe.objective, LikelihoodConfig)
     feed = StreamConfig(variable=False)  # the paper's batch and length are its defaults
     batch, steps, size = feed.batch, feed.bptt, recipe.model.embedding
     text = np.random.default_rng(0).integers(0, VOCABULARY, 100 * batch * steps)

@@ -26,6 +26,7 @@ from infolm.errors import InfolmError
 from infolm.models.encoder_decoder import EncoderDecoderConfig
 from infolm.models.recurrent import RecurrentConfig
 from infolm.objectives.likelihood import LikelihoodConfig
+from infolm.objectives.nce import NceConfig
 from infolm.section import Section, nearest
 from infolm.training.loop import TrainConfig
 from infolm.training.optimisers import OptimiserConfig
@@ -54,6 +55,9 @@ FeedConfig = Annotated[
 ModelConfig = Annotated[
     RecurrentConfig | EncoderDecoderConfig, Field(discriminator="kind"), _of_kind("recurrent")
 ]
+ObjectiveConfig = Annotated[
+    LikelihoodConfig | NceConfig, Field(discriminator="kind"), _of_kind("likelihood")
+]
 
 
 class Expected(Section):
@@ -79,7 +83,7 @@ class Recipe(Section):
     data: DataConfig
     feed: FeedConfig = StreamConfig()
     model: ModelConfig = RecurrentConfig()
-    objective: LikelihoodConfig = LikelihoodConfig()
+    objective: ObjectiveConfig = LikelihoodConfig()
     optimiser: OptimiserConfig
     averaging: AveragingConfig = NoAverageConfig()
     train: TrainConfig = TrainConfig()
@@ -97,6 +101,16 @@ class Recipe(Section):
                     f"averaging.start is {start:,}, but training ends after step {steps:,}, so "
                     "averaging would never begin: lower it, or raise train.max_steps"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _scores_exist(self) -> "Recipe":
+        if isinstance(self.objective, NceConfig) and self.model.softmax.experts > 1:
+            raise ValueError(
+                "objective.kind is nce, which needs the scores of a single softmax, but model."
+                f"softmax.experts is {self.model.softmax.experts}: set that to 1, or "
+                "objective.kind to likelihood"
+            )
         return self
 
     def as_yaml(self) -> str:

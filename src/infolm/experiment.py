@@ -36,7 +36,10 @@ from infolm.evaluation.episodic import episodic_log_probs
 from infolm.evaluation.likelihood import parallel_log_probs
 from infolm.models.encoder_decoder import build_model
 from infolm.models.recurrent import RecurrentModel
+from infolm.nn.recurrence.driver import choose
+from infolm.objectives.base import Objective
 from infolm.objectives.likelihood import Likelihood
+from infolm.objectives.nce import Nce, NceConfig, unigram_counts
 from infolm.training import checkpoint
 from infolm.training.loop import Loop, Precision, Term, Watcher
 from infolm.training.optimisers import build_optimiser
@@ -75,6 +78,18 @@ def build_feed(recipe: Recipe, corpus: Corpus) -> Feed:
     return Stream(tokens, recipe.feed, recipe.seed)
 
 
+def build_objective(
+    recipe: Recipe, corpus: Corpus, model: RecurrentModel, device: torch.device
+) -> Objective:
+    """The objective that the recipe names; nce also gives `model` the bias it starts with."""
+    if not isinstance(recipe.objective, NceConfig):
+        return Likelihood(recipe.objective)
+    counts = unigram_counts(corpus.splits["train"].tokens, len(corpus.tokenizer))
+    objective = Nce(recipe.objective, torch.from_numpy(counts).to(device))
+    objective.start(model)
+    return objective
+
+
 def build_averager(recipe: Recipe, model: RecurrentModel) -> Averager:
     """The averager that the recipe names."""
     match recipe.averaging:
@@ -110,11 +125,13 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
     torch.manual_seed(recipe.seed)
     model = build_model(recipe.model, len(corpus.tokenizer), corpus.tokenizer)
     feed = build_feed(recipe, corpus)
+    objective = build_objective(recipe, corpus, model, fabric.device)
     if len(corpus.splits["valid"].tokens) < 2:
         raise InfolmError("the validation split needs at least two tokens: bring more text")
     if recipe.start_from is not None:
         _start_from(recipe.start_from, model, corpus)
     fabric.to_device(model)
+    cells = choose(model.embedding, steps=2)
     run = RunFolder(out) if exists else _create(out, recipe, corpus)
     with run.locked():
         text = recipe.as_yaml()  # a resumed run may have been given more epochs
@@ -122,7 +139,7 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
         loop = Loop(
             fabric,
             model,
-            [Term("likelihood", feed, Likelihood(recipe.objective))],
+            [Term(recipe.objective.kind, feed, objective)],
             build_optimiser(recipe.optimiser, model.parameters()),
             Schedule(recipe.optimiser.schedule),
             build_averager(recipe, model),
@@ -132,13 +149,13 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
             run,
             watcher,
         )
-        watcher.say(_plan(recipe, corpus, model, fabric, out))
+        watcher.say(_plan(recipe, corpus, model, cells, out))
         if resume and loop.resume():
             watcher.say(f"resumed at step {loop.step:,}")
         return loop.run()
 
 
-def _plan(recipe: Recipe, corpus: Corpus, model: RecurrentModel, fabric: Fabric, out: Path) -> str:
+def _plan(recipe: Recipe, corpus: Corpus, model: RecurrentModel, cells: str, out: Path) -> str:
     """What training is going to do, in a line."""
     weights = sum(parameter.numel() for parameter in model.parameters())
     tokens, types = len(corpus.splits["train"].tokens), len(corpus.tokenizer)
@@ -146,7 +163,7 @@ def _plan(recipe: Recipe, corpus: Corpus, model: RecurrentModel, fabric: Fabric,
     length = f"{steps:,} steps at most" if steps else f"{recipe.train.epochs:,} epochs"
     return (
         f"{weights:,} weights, {corpus.name} ({tokens:,} tokens, {types:,} types), {length}, "
-        f"on {fabric.device}, into {out}"
+        f"on {model.embedding.device} ({cells} cells), into {out}"
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from infolm.nn import softmax
-from infolm.nn.softmax import Softmax
+from infolm.nn.softmax import LARGEST_BLOCK, SMALLEST_BLOCK, Softmax, block_elements
 
 INPUTS, SIZE = 6, 5
 
@@ -71,7 +71,7 @@ def test_loss_and_every_gradient_are_the_naive_ones_for_any_block(
     x = make_input(tokens, *([samples] if samples else []), inputs)
     y = torch.randint(-1, vocabulary, (tokens,))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(softmax, "BLOCK_ELEMENTS", block)
+        patch.setattr(softmax, "block_elements", lambda *_: block)
         ours = head.nll_sum(x, y, embedding)
         each = head.log_prob(x, y, embedding)
         whole = head.log_probs(x, embedding)
@@ -261,9 +261,82 @@ def test_half_precision_inputs_are_taken_in_the_precision_of_the_weights(experts
     torch.testing.assert_close(-head.log_prob(half, y, embedding).sum(), loss.detach())
 
 
+@settings(deadline=None, max_examples=40)
+@given(
+    tokens=st.integers(1, 9),
+    words=st.lists(st.integers(0, 12), min_size=1, max_size=20),
+    inputs=st.sampled_from([SIZE, INPUTS]),
+    tied=st.booleans(),
+)
+def test_scores_are_chosen_logits_with_their_gradients(tokens, words, inputs, tied):
+    head, embedding = make(inputs=inputs, tied=tied)
+    x, y, words = make_input(tokens, inputs), torch.randint(0, 13, (tokens,)), torch.tensor(words)
+    weight = embedding if tied else head.weight
+    latent = x if head.projection is None else x @ head.projection.t()
+    logits = latent @ weight.t() + head.bias
+    expected = logits.gather(1, y[:, None]).squeeze(1), logits[:, words]
+    ours = head.scores(x, y, words, embedding)
+    torch.testing.assert_close(ours, expected)
+    read = [x, embedding] if tied else [x]
+    torch.testing.assert_close(
+        gradients(sum(part.sin().sum() for part in ours), head, *read),
+        gradients(sum(part.sin().sum() for part in expected), head, *read),
+    )
+
+
+# -- the size of a block ------------------------------------------------------------------------
+
+
+def fake_memory(monkeypatch, free, total, kept=0):
+    """A GPU of `total` bytes; PyTorch holds `kept` of those that are not `free`, unused."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, total))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: kept + 7)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 7)
+
+
+GB = 2**30
+GPU = torch.device("cuda", 0)
+
+
+def test_a_block_on_a_cpu_is_small(monkeypatch):
+    fake_memory(monkeypatch, 80 * GB, 80 * GB)
+    assert block_elements(torch.device("cpu"), 4) == SMALLEST_BLOCK
+
+
+@pytest.mark.parametrize(
+    ("free", "total", "kept", "itemsize", "expected"),
+    [
+        (15, 16, 0, 4, 2**27),  # 1/32 of the memory
+        (7, 8, 0, 4, 2**26),
+        (7, 8, 0, 8, 2**25),  # as many bytes in double precision
+        (1, 16, 0, 4, 2**26),  # a quarter of what is free
+        (0, 16, 1, 4, 2**26),  # as is what PyTorch keeps
+        (0, 16, 0, 4, SMALLEST_BLOCK),
+        (79, 80, 0, 4, LARGEST_BLOCK),
+    ],
+)
+def test_a_block_on_a_gpu_is_a_share_of_its_memory(
+    monkeypatch, free, total, kept, itemsize, expected
+):
+    fake_memory(monkeypatch, free * GB, total * GB, kept * GB)
+    assert block_elements(GPU, itemsize) == expected
+
+
+@given(free=st.integers(0, 2**37), other=st.integers(0, 2**37), itemsize=st.sampled_from([2, 4, 8]))
+def test_more_memory_never_means_smaller_blocks(free, other, itemsize):
+    with pytest.MonkeyPatch.context() as patch:
+        sizes = []
+        for each in sorted((free, other)):
+            fake_memory(patch, each, each)
+            sizes.append(block_elements(GPU, itemsize))
+    assert sizes == sorted(sizes)
+    assert all(SMALLEST_BLOCK <= size <= LARGEST_BLOCK for size in sizes)
+    assert all(size.bit_count() == 1 for size in sizes)
+
+
 @pytest.mark.parametrize("experts", [1, 10])
 def test_no_tokens_by_vocabulary_tensor_is_made(experts):
-    """The largest tensor made in forward and backward holds a block's logits and probabilities."""
+    """The largest tensor made in forward and backward holds a block of logits."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Largest(TorchDispatchMode):
@@ -286,4 +359,4 @@ def test_no_tokens_by_vocabulary_tensor_is_made(experts):
         head.log_prob(x, y, embedding)
         head.log_prob(x, y, embedding, 0.7)
         head.log_probs(x[:50], embedding)
-    assert largest.elements <= 2 * softmax.BLOCK_ELEMENTS < tokens * experts * vocabulary / 2
+    assert largest.elements <= SMALLEST_BLOCK < tokens * experts * vocabulary / 2

@@ -3,7 +3,8 @@
 The logits of a few hundred tokens at a time are made, used and overwritten, and since the loss is
 a weighted sum of the tokens' losses, its gradient is known as soon as the logits are: it is
 computed in the forward pass, while they are still in the processor's cache. Peak memory is
-one block of logits, whatever the number of tokens.
+one block of logits, whatever the number of tokens; three matrix products are nine tenths of the
+time.
 
 A Mixture of Softmaxes and an average over dropout masks are the same sum, p = sum_c alpha_c p_c,
 and go through the same blocks: a token's components stand side by side in one block. What is
@@ -17,13 +18,43 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-BLOCK_ELEMENTS = 2**22
-"""Logits held at once: 16 MB in single precision, measured as the fastest on CPUs."""
+SMALLEST_BLOCK, LARGEST_BLOCK = 2**22, 2**27
+"""Limits of the logits held at once: 16 MB and 512 MB in single precision."""
 
 
-def _block_tokens(components: int, vocabulary: int) -> int:
+def block_elements(device: torch.device, itemsize: int) -> int:
+    """How many logits of `itemsize` bytes are held at once.
+
+    On a CPU the smallest block: larger ones are no faster, and it is little beside the gradient of
+    any weight. A GPU wants larger products: 1/32 of its memory, at most a quarter of what is free,
+    within the limits. That is a power of two, since blocks change the rounding of the sums: it
+    does not follow every change of the free memory, and a run gives the same numbers again.
+    """
+    if device.type != "cuda":
+        return SMALLEST_BLOCK
+    free, total = torch.cuda.mem_get_info(device)
+    # What PyTorch keeps for itself and does not use is free for us, though not for the driver.
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    fitting = max(1, min(total // 32, free // 4) // itemsize)
+    return min(max(2 ** (fitting.bit_length() - 1), SMALLEST_BLOCK), LARGEST_BLOCK)
+
+
+def _block_tokens(weight: Tensor, components: int) -> int:
     """How many tokens go into a block: at least 16 rows of logits, for efficient products."""
-    return max(1, max(16, BLOCK_ELEMENTS // vocabulary) // components)
+    rows = block_elements(weight.device, weight.itemsize) // len(weight)
+    return max(1, max(16, rows) // components)
+
+
+def _exponentiate(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Overwrites logits (n, V) by e = exp(logits - their maximum), targets (n, 1).
+
+    Gives ln softmax(logits)[t] and Z = sum_w e_w, at least 1, both (n, 1). The target's logit is
+    read before it is exponentiated, so a probability that underflows has a finite logarithm.
+    """
+    largest = logits.amax(1, keepdim=True)
+    chosen = logits.gather(1, targets) - largest
+    z = logits.sub_(largest).exp_().sum(1, keepdim=True)
+    return chosen - z.log(), z
 
 
 class _NegativeLogLikelihood(torch.autograd.Function):
@@ -43,30 +74,26 @@ class _NegativeLogLikelihood(torch.autograd.Function):
         grad_weight, grad_bias = torch.zeros_like(weight), torch.zeros_like(bias)
         total = y.new_zeros(())
         components = y.shape[1]
-        size = _block_tokens(components, len(weight))
+        size = _block_tokens(weight, components)
         # All blocks use the same memory: fresh pages for each would cost some 5% of the time.
-        memory = y.new_empty(2, min(size, len(y)) * components, len(weight))
+        memory = y.new_empty(min(size, len(y)) * components, len(weight))
         for start in range(0, len(y), size):
             block = slice(start, start + size)
             inputs = y[block].flatten(0, 1)
             target = targets[block].repeat_interleave(components)[:, None]
-            logits, probabilities = memory[:, : len(inputs)]
-            torch.addmm(bias, inputs, weight.t(), out=logits)
-            torch.softmax(logits, 1, out=probabilities)
-            # ln Z from the largest logit: its probability is at least 1/V, so its log is safe,
-            # where the target's own probability might have underflowed.
-            log_z = logits.amax(1, keepdim=True) - probabilities.amax(1, keepdim=True).log()
-            log_p = (logits.gather(1, target) - log_z).view(-1, components)
-            joint = log_weights[block] + log_p
+            logits = torch.addmm(bias, inputs, weight.t(), out=memory[: len(inputs)])
+            log_p, z = _exponentiate(logits, target)
+            joint = log_weights[block] + log_p.view(-1, components)
             total -= joint.logsumexp(1).sum()
             posterior = joint.softmax(1)
             grad_log_weights[block] = -posterior
-            # The posterior scales the narrow factors of the products, never a block of logits.
-            scale = posterior.view(-1, 1)
-            probabilities.scatter_add_(1, target, probabilities.new_full(target.shape, -1.0))
-            torch.mm(probabilities, weight, out=grad_y[block].flatten(0, 1)).mul_(scale)
-            grad_weight.addmm_(probabilities.t(), scale * inputs)
-            grad_bias.addmv_(probabilities.t(), scale.squeeze(1))
+            # Now e - Z onehot(t), which is Z times the gradient of one component alone. Posterior
+            # and 1/Z scale the narrow factors of the products, never a block of logits.
+            error = logits.scatter_add_(1, target, -z)
+            scale = posterior.view(-1, 1) / z
+            torch.mm(error, weight, out=grad_y[block].flatten(0, 1)).mul_(scale)
+            grad_weight.addmm_(error.t(), scale * inputs)
+            grad_bias.addmv_(error.t(), scale.squeeze(1))
         ctx.save_for_backward(grad_y, grad_log_weights, grad_weight, grad_bias)
         return total
 
@@ -137,9 +164,24 @@ class Softmax(nn.Module):
         are averaged, p = 1/D sum_d p_d (Melis 2023, section 4.3).
         """
         weight = self._weight(embedding)
-        rows, kept = _counted(x, targets)
+        rows, kept = counted(x, targets)
         y, log_weights = self._components(rows, weight)
         return _NegativeLogLikelihood.apply(y, log_weights, weight, self.bias, kept)
+
+    def scores(
+        self, x: Tensor, targets: Tensor, words: Tensor, embedding: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The logits W y + b of each token's target, (N,), and of the same k words, (N, k).
+
+        x: (N, H), targets: (N,), words: (k,); for one expert. The rows of W are gathered together,
+        so that its gradient is made once.
+        """
+        weight = self._weight(embedding)
+        y = self._components(x[:, None], weight)[0].squeeze(1)
+        gathered = torch.cat([targets, words])
+        own, shared = functional.embedding(gathered, weight).split([len(targets), len(words)])
+        own_bias, shared_bias = self.bias[gathered].split([len(targets), len(words)])
+        return (y * own).sum(1) + own_bias, torch.addmm(shared_bias, y, shared.t())
 
     @torch.no_grad()
     def log_prob(
@@ -150,8 +192,8 @@ class Softmax(nn.Module):
         x is as in `nll_sum`, the temperature as in `log_probs`.
         """
         weight = self._weight(embedding)
-        rows, kept = _counted(x, targets)
-        size = _block_tokens(rows.shape[1] * self.experts, len(weight))
+        rows, kept = counted(x, targets)
+        size = _block_tokens(weight, rows.shape[1] * self.experts)
         blocks = zip(rows.split(size), kept[:, None].split(size), strict=True)
         log_p = torch.cat([self._log_prob(*block, weight, temperature) for block in blocks])
         return log_p.new_zeros(targets.shape).masked_scatter(targets >= 0, log_p)
@@ -163,7 +205,7 @@ class Softmax(nn.Module):
         p, tau -> 0 its mode, tau -> infinity uniform. For one expert that is softmax(logits / tau).
         """
         weight = self._weight(embedding)
-        blocks = x.reshape(-1, 1, x.shape[-1]).split(_block_tokens(self.experts, len(weight)))
+        blocks = x.reshape(-1, 1, x.shape[-1]).split(_block_tokens(weight, self.experts))
         whole = torch.cat([self._log_probs(block, weight, temperature) for block in blocks])
         return whole.reshape(*x.shape[:-1], len(weight))
 
@@ -173,10 +215,9 @@ class Softmax(nn.Module):
         if components > 1 and temperature != 1:
             return self._log_probs(x, weight, temperature).gather(1, target).squeeze(1)
         y, log_weights = self._components(x, weight)
-        logits = functional.linear(y / temperature, weight, self.bias / temperature)
-        target = target[:, None].expand(-1, components, 1)
-        log_p = logits.gather(2, target).squeeze(2) - logits.logsumexp(2)
-        return (log_weights + log_p).logsumexp(1)
+        logits = functional.linear(y.flatten(0, 1) / temperature, weight, self.bias / temperature)
+        log_p, _ = _exponentiate(logits, target.repeat_interleave(components, 0))
+        return (log_weights + log_p.view(-1, components)).logsumexp(1)
 
     def _log_probs(self, x: Tensor, weight: Tensor, temperature: float) -> Tensor:
         """x (n, D, H) -> ln p_tau (n, V)."""
@@ -187,11 +228,11 @@ class Softmax(nn.Module):
         return (log_p.squeeze(1) / temperature).log_softmax(1)
 
 
-def _counted(x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def counted(x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """The tokens that are not padding: x (N, D, H), D = 1 if it had no samples, targets (N,)."""
     samples = x.shape[-2] if x.dim() > targets.dim() + 1 else 1
     x, targets = x.reshape(-1, samples, x.shape[-1]), targets.reshape(-1)
-    counted = (targets >= 0).nonzero().squeeze(1)
-    if len(counted) == len(targets):
+    kept = (targets >= 0).nonzero().squeeze(1)
+    if len(kept) == len(targets):
         return x, targets
-    return x.index_select(0, counted), targets[counted]
+    return x.index_select(0, kept), targets[kept]

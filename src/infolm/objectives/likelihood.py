@@ -7,21 +7,27 @@ from pydantic import Field
 from torch import Tensor
 
 from infolm.data.stream import Batch
-from infolm.models.recurrent import RecurrentModel
+from infolm.models.recurrent import Output, RecurrentModel
 from infolm.nn.cells.base import State
 from infolm.objectives.base import Estimate
 from infolm.section import Section
 
 
-class LikelihoodConfig(Section):
+class ActivationConfig(Section):
+    """AWD-LSTM's penalties on activations."""
+
+    kind: str
+    ar: float = Field(0.0, ge=0, description="activation regularisation, alpha")
+    tar: float = Field(0.0, ge=0, description="temporal activation regularisation, beta")
+
+
+class LikelihoodConfig(ActivationConfig):
     """Negative log-likelihood per token, plus AR and TAR."""
 
     kind: Literal["likelihood"] = "likelihood"
     dropout_samples: int = Field(
         1, ge=1, description="masks D over which each token's probability is averaged"
     )
-    ar: float = Field(0.0, ge=0, description="activation regularisation, alpha")
-    tar: float = Field(0.0, ge=0, description="temporal activation regularisation, beta")
 
 
 def activation_penalty(dropped: Tensor, counted: Tensor | None = None) -> Tensor:
@@ -46,6 +52,45 @@ def _mean_square(x: Tensor, counted: Tensor | None) -> Tensor:
     return (x if counted is None else x[counted]).square().mean()
 
 
+def read(
+    model: RecurrentModel, batch: Batch, carry: Sequence[State] | None, samples: int = 1
+) -> Output:
+    """The model's output on the batch, `samples` copies of it side by side: (T, D B, H).
+
+    It goes on from the state `carry`, or from zeros where there is none or the batch is fresh.
+    """
+    if batch.fresh or carry is None:
+        carry = model.initial_state(batch.tokens.shape[1] * samples)
+    return model(batch.tokens.repeat(1, samples), list(carry))
+
+
+def regularised(
+    loss: Tensor,
+    terms: dict[str, Tensor],
+    output: Output,
+    targets: Tensor,
+    config: ActivationConfig,
+) -> Estimate:
+    """`loss`, a mean over the targets that are no padding, with `config`'s penalties on `output`.
+
+    The output's state is carried on, without gradient. targets: (T, B).
+    """
+    counted = targets >= 0
+    count = int(counted.sum())
+    samples = output.dropped.shape[1] // targets.shape[1]
+    padded = None if count == targets.numel() else counted.repeat(1, samples)
+    if config.ar:
+        ar = activation_penalty(output.dropped, padded)
+        loss = loss + config.ar * ar
+        terms["ar"] = ar.detach()
+    if config.tar:
+        tar = temporal_activation_penalty(output.hidden, padded)
+        loss = loss + config.tar * tar
+        terms["tar"] = tar.detach()
+    state = [tuple(tensor.detach() for tensor in layer) for layer in output.state]
+    return Estimate(loss, terms, count, state)
+
+
 class Likelihood:
     """loss = -1/N sum_t ln(1/D sum_d p(x_{t+1} | x_{<=t}, M^d)) + alpha AR + beta TAR.
 
@@ -65,24 +110,9 @@ class Likelihood:
         self, model: RecurrentModel, batch: Batch, carry: Sequence[State] | None
     ) -> Estimate:
         samples = self.config.dropout_samples
-        if batch.fresh or carry is None:
-            carry = model.initial_state(batch.tokens.shape[1] * samples)
-        output = model(batch.tokens.repeat(1, samples), list(carry))
+        output = read(model, batch, carry, samples)
         x = output.dropped
         if samples > 1:  # (T, D B, H) -> (T, B, D, H)
             x = x.unflatten(1, (samples, -1)).transpose(1, 2)
-        counted = (batch.targets >= 0).repeat(1, samples)
-        count = int(counted.sum()) // samples
-        nll = model.nll_sum(x, batch.targets) / count
-        loss, terms = nll, {"nll": nll.detach()}
-        padded = None if count == batch.targets.numel() else counted
-        if self.config.ar:
-            ar = activation_penalty(output.dropped, padded)
-            loss = loss + self.config.ar * ar
-            terms["ar"] = ar.detach()
-        if self.config.tar:
-            tar = temporal_activation_penalty(output.hidden, padded)
-            loss = loss + self.config.tar * tar
-            terms["tar"] = tar.detach()
-        state = [tuple(tensor.detach() for tensor in layer) for layer in output.state]
-        return Estimate(loss, terms, count, state)
+        nll = model.nll_sum(x, batch.targets) / (batch.targets >= 0).sum()
+        return regularised(nll, {"nll": nll.detach()}, output, batch.targets, self.config)

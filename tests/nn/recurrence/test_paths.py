@@ -210,3 +210,13 @@ def test_a_path_can_be_asked_for_and_a_wrong_one_is_refused(monkeypatch):
     monkeypatch.setattr(driver.native, "available", lambda: False)
     with pytest.raises(InfolmError, match="C\\+\\+ compiler"):
         choose(x, 70)
+
+
+@pytest.mark.parametrize("path", ["fused", pytest.param("native", marks=needs_compiler)])
+def test_mixed_precision_leaves_the_recurrence_alone(path):
+    case = make(RecurrentConfig(cell="rewired"), 4, 5, [6, 6], torch.float)
+    expected = case.numbers(path, packed=False)
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = case.numbers(path, packed=False)
+    assert ours[0].dtype == torch.float
+    torch.testing.assert_close(ours, expected)

@@ -34,7 +34,8 @@ class Cell(nn.Module, ABC):
     A cell is its `weights` and its `step`, in plain PyTorch on rows of a batch. From these
     `infolm.nn.recurrence` makes the loop over time and its gradient. A step may use what
     `recurrence.program` knows how to write down: `functional.linear`, sigmoid, tanh, `minimum`,
-    sums, products, and parts of a vector by `chunk` or `split`.
+    sums, products, and parts of a vector by `chunk` or `split`. It is written down at the first
+    call: an option of the cell that is changed later has no effect.
     """
 
     remembered = 1

@@ -8,6 +8,7 @@ from torch.nn.utils.rnn import PackedSequence
 from infolm.nn.cells.base import Cell, State, Weights, chrono_bias
 from infolm.nn.cells.mogrifier import Mogrifier
 from infolm.nn.dropout import Rates
+from infolm.nn.recurrence.driver import choose
 
 
 def lstm_step(gates: Tensor, c: Tensor, capped: bool) -> State:
@@ -30,8 +31,7 @@ class LSTM(Cell):
     With `capped`, i is min(i, 1 - f) in the second last equation, so that |c| <= 1. In training
     U = [U_i, U_f, U_c, U_o] is replaced by DropConnect(U, p), one mask for the whole pass; nothing
     is stored in or hidden behind the module, so `state_dict` holds the raw weight, once. Order of
-    gates, two biases and initialisation are those of `nn.LSTM`, which this is without options:
-    then, and with DropConnect, it runs on the framework's fused kernel.
+    gates, two biases and initialisation are those of `nn.LSTM`, which this is without options.
     """
 
     remembered = 2
@@ -70,8 +70,7 @@ class LSTM(Cell):
     def forward(
         self, x: Tensor | PackedSequence, state: State
     ) -> tuple[Tensor | PackedSequence, State]:
-        special = self.mogrifier or self.capped or (self.training and self.rates.state)
-        if special or isinstance(x, PackedSequence):
+        if isinstance(x, PackedSequence) or not self._on_the_frameworks_kernel(x):
             return super().forward(x, state)
         outputs, h, c = torch.lstm(
             x,
@@ -85,3 +84,12 @@ class LSTM(Cell):
             batch_first=False,
         )
         return outputs, (h, c)
+
+    def _on_the_frameworks_kernel(self, x: Tensor) -> bool:
+        """Where there are no options, and nothing of ours is faster: as the machine is with
+        gradients, and PyTorch's operations are at single steps, for which its kernel prepares the
+        weights as for many."""
+        if self.mogrifier or self.capped or (self.training and self.rates.state) or len(x) == 1:
+            return False
+        path = choose(x, len(x))
+        return path == "fused" or (path == "native" and not torch.is_grad_enabled())

@@ -6,8 +6,8 @@
     native      the same in C++, the whole loop in one call, where there is a compiler
 
 All give the same numbers but for rounding. `INFOLM_CELLS`, or `use` in a program, decides; else
-native on a CPU, if it can be had, and fused elsewhere. A call of a step or two is fused in any
-case: the machine's preparation would not pay.
+native on a CPU, if it can be had, and fused elsewhere. A single step is fused in any case: the
+machine's preparation would not pay.
 """
 
 import os
@@ -32,9 +32,6 @@ Path = Literal["plain", "fused", "compiled", "native"]
 
 _chosen: ContextVar[Path | None] = ContextVar("path", default=None)
 
-FEW_STEPS = 3
-"""Up to here packing the weights for the machine costs more than it saves."""
-
 
 @contextmanager
 def use(path: Path) -> Iterator[None]:
@@ -51,7 +48,7 @@ def choose(x: Tensor, steps: int) -> Path:
     path = _chosen.get() or os.environ.get("INFOLM_CELLS")
     possible = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
     if path is None:
-        return "native" if possible and steps > FEW_STEPS and native.available() else "fused"
+        return "native" if possible and steps > 1 and native.available() else "fused"
     if path not in get_args(Path):
         raise InfolmError(
             f"INFOLM_CELLS is {path!r}: set it to one of {', '.join(get_args(Path))}, or unset it"
@@ -89,12 +86,15 @@ class Recurrence:
 
         x (N, inputs): step t has `sizes[t]` rows, the steps one below the other.
         """
-        executor = self.executor(path)
-        if torch.is_grad_enabled():
-            outputs, *last = _Recurrence.apply(executor, sizes, x, keep, *state, *weights)
-        else:
-            given = _given(self.program, x, keep, weights)
-            outputs, last, _ = executor.forward(given, state, weights, sizes, save=False)
+        executor, dtype = self.executor(path), weights[0].dtype
+        x, state = x.to(dtype), [tensor.to(dtype) for tensor in state]
+        # Sums over many steps are not for bfloat16: everything has the weights' precision.
+        with torch.autocast(x.device.type, enabled=False):
+            if torch.is_grad_enabled():
+                outputs, *last = _Recurrence.apply(executor, sizes, x, keep, *state, *weights)
+            else:
+                given = _given(self.program, x, keep, weights)
+                outputs, last, _ = executor.forward(given, state, weights, sizes, save=False)
         return outputs, tuple(last)
 
 
@@ -145,18 +145,18 @@ class _Recurrence(torch.autograd.Function):
         given = dict(zip(ctx.given, saved, strict=False))
         blocks = iter(saved[len(given) :])
         kept = {node: [next(blocks) for _ in range(count)] for node, count in ctx.kept}
-        before, adjoints = ctx.executor.backward(given, kept, weights, sizes, gradient, last)
-
-        of_weights: list[Tensor | None] = [None] * len(weights)
-        of_x = adjoints[program.gradient_x] if program.gradient_x else None
-        for weight, node, v in program.products:
-            adjoint = adjoints[node]
-            rows = given[v] if v in given else ctx.executor.rows(v, kept, sizes)
-            of_weights[weight] = _sum(of_weights[weight], adjoint.t() @ rows)
-            if v is program.x and ctx.needs_input_grad[2]:
-                of_x = _sum(of_x, adjoint @ weights[weight])
-        for weight, node in program.vectors:
-            of_weights[weight] = _sum(of_weights[weight], adjoints[node].sum(0))
+        with torch.autocast(gradient.device.type, enabled=False):
+            before, adjoints = ctx.executor.backward(given, kept, weights, sizes, gradient, last)
+            of_x = adjoints[program.gradient_x] if program.gradient_x else None
+            of_weights: list[Tensor | None] = [None] * len(weights)
+            for weight, node, v in program.products:
+                adjoint = adjoints[node]
+                rows = given[v] if v in given else ctx.executor.rows(v, kept, sizes)
+                of_weights[weight] = _sum(of_weights[weight], adjoint.t() @ rows)
+                if v is program.x and ctx.needs_input_grad[2]:
+                    of_x = _sum(of_x, adjoint @ weights[weight])
+            for weight, node in program.vectors:
+                of_weights[weight] = _sum(of_weights[weight], adjoints[node].sum(0))
         return None, None, of_x, None, *before, *of_weights
 
 

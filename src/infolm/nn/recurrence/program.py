@@ -110,6 +110,12 @@ class Node:
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Node:
+        if function not in FUNCTIONS:
+            name = getattr(function, "__name__", function)
+            raise NotImplementedError(
+                f"a cell's step uses {name}, which infolm.nn.recurrence.program cannot write down: "
+                "use what it knows, or teach it the operation and its derivative"
+            )
         return FUNCTIONS[function](*args, **(kwargs or {}))
 
 
