@@ -6,8 +6,8 @@ Each line gives the time of every path over that of `nn.LSTM`, the median of pai
 bar of the path that is taken by default and the floor: the products' multiplications over those of
 `nn.LSTM`. `--compiled` adds the path that takes torch.compile a minute for each cell.
 
-Memory: what the default path takes at its peak, forward and backward, beyond weights, inputs and
-their gradients, over what autograd keeps of the plain loop. Bar: 1.5.
+Memory: what is kept from the forward to the backward pass, weights and input aside, over the same
+of the plain loop (bar 1.5), and the peak over both passes, gradients of weights and input aside.
 """
 
 import subprocess
@@ -98,8 +98,8 @@ def times(name: str, paths: list[Path]) -> None:
         print(f"  {shape:>22}: {', '.join(found)}; floor {floor:.2f}", flush=True)
 
 
-def plain_memory(name: str, size: Size) -> float:
-    """MB of the tensors that autograd keeps of the plain loop, weights and input aside."""
+def kept_memory(name: str, size: Size, path: Path) -> float:
+    """MB of the tensors that the backward pass will read, weights and input aside."""
     cell, kept = make(name, size), {}
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -108,7 +108,7 @@ def plain_memory(name: str, size: Size) -> float:
         return tensor
 
     x = torch.randn(size.steps, size.batch, size.inputs, requires_grad=True)
-    with use("plain"), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+    with use(path), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         cell(x, cell.initial_state(size.batch))
     for tensor in (x, *cell.parameters()):
         kept.pop(tensor.untyped_storage().data_ptr(), None)
@@ -117,7 +117,8 @@ def plain_memory(name: str, size: Size) -> float:
 
 def peak_memory(name: str, size: Size) -> None:
     """In a process of its own."""
-    both_ways(make(name, SIZES[-1]), SIZES[-1], None)()  # libraries and threads are loaded
+    small = Size(2, 2, 8, 8, 4)
+    both_ways(make(name, small), small, None)()  # libraries and threads are loaded
     cell = make(name, size)
     run = both_ways(cell, size, None)
     for parameter in cell.parameters():
@@ -127,14 +128,16 @@ def peak_memory(name: str, size: Size) -> None:
     print(peak() - before)
 
 
-def memory(name: str) -> None:
+def memory(name: str, default: Path) -> None:
     found = []
     for index, size in enumerate(SIZES):
         command = [sys.executable, __file__, "--memory", name, str(index)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
-        ours, plain = float(done.stdout), plain_memory(name, size)
-        found.append(f"{ours / plain:.2f} ({ours:.0f} MB / {plain:.0f} MB)")
-    print(f"  memory / plain: {', '.join(found)}; bar 1.5")
+        ours, plain = (kept_memory(name, size, path) for path in (default, "plain"))
+        found.append(
+            f"{ours / plain:.2f} ({ours:.0f} / {plain:.0f}, peak {float(done.stdout):.0f})"
+        )
+    print(f"  MB kept / plain (bar 1.5): {', '.join(found)}")
 
 
 def main() -> None:
@@ -149,7 +152,7 @@ def main() -> None:
         print(f"{name} / nn.LSTM, default {default}", flush=True)
         times(name, paths if name in BARS else [default])
         if name in BARS:
-            memory(name)
+            memory(name, default)
 
 
 if __name__ == "__main__":

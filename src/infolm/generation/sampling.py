@@ -146,7 +146,7 @@ def draw(log_probs: Tensor, uniform: Tensor) -> Tensor:
     It is the first word at which the cumulated probability exceeds `uniform`. Divided by the total
     that probability ends at exactly 1, so there is always one, and it is never of probability 0.
     """
-    cumulated = log_probs.double().exp().cumsum(-1)
+    cumulated = log_probs.exp().cumsum(-1, dtype=torch.double)
     cumulated = cumulated / cumulated[:, -1:]
     return torch.searchsorted(cumulated, uniform[:, None], right=True)[:, 0]
 

@@ -225,7 +225,8 @@ class Softmax(nn.Module):
         log_p = functional.linear(y, weight, self.bias)
         if y.shape[1] > 1:
             log_p = (log_p.log_softmax(2) + log_weights[..., None]).logsumexp(1, keepdim=True)
-        return (log_p.squeeze(1) / temperature).log_softmax(1)
+        log_p = log_p.squeeze(1)
+        return (log_p if temperature == 1 else log_p / temperature).log_softmax(1)
 
 
 def counted(x: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
