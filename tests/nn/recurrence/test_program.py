@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.nn import functional
 
 from infolm.models.recurrent import (
@@ -122,6 +124,71 @@ def test_a_new_cell_is_its_weights_and_its_step(path):
         loss = outputs.square().sum() + after[0].sum()
         results.append([outputs, *torch.autograd.grad(loss, [x, *cell.parameters()])])
     torch.testing.assert_close(*results, rtol=0, atol=1e-10)
+
+
+class Written(Cell):
+    """A cell whose step is a list: (operation, operands), each on the values made so far."""
+
+    remembered = 2
+
+    def __init__(self, lines, outputs) -> None:
+        super().__init__(E, H, Rates(), None)
+        self.lines, self.outputs = lines, outputs
+        self.wide, self.square = self._weight(2 * H, E), self._weight(H, H)
+        self.bias, self.wide_bias = self._weight(H), self._weight(2 * H)
+
+    def weights(self):
+        return self.wide, self.wide_bias, self.square, self.bias
+
+    def step(self, x, h, state, weights, keep):
+        wide, wide_bias, square, bias = weights
+        values = [*functional.linear(x, wide, wide_bias).chunk(2, 1), *state]
+        operations = {
+            "add": lambda a, b: a + b,
+            "sub": lambda a, b: a - b,
+            "mul": lambda a, b: a * b,
+            "min": torch.minimum,
+            "sigmoid": lambda a, b: a.sigmoid(),
+            "tanh": lambda a, b: torch.tanh(a),
+            "affine": lambda a, b: 0.5 - 2 * a,
+            "linear": lambda a, b: functional.linear(a, square),
+            "biased": lambda a, b: functional.linear(a, square, bias) + b,
+        }
+        for name, a, b in self.lines:
+            values.append(operations[name](values[a], values[b]))
+        return tuple(values[i] for i in self.outputs)
+
+
+@st.composite
+def written(draw):
+    names = st.sampled_from("add sub mul min sigmoid tanh affine linear biased".split())
+    lines = []
+    for count in range(4, 4 + draw(st.integers(0, 9))):
+        index = st.integers(0, count - 1)
+        lines.append((draw(names), draw(index), draw(index)))
+    index = st.integers(0, 3 + len(lines))
+    return Written(lines, [draw(index), draw(index)])
+
+
+@pytest.mark.parametrize("path", ["fused", "native"])
+@settings(max_examples=150, deadline=None)
+@given(cell=written())
+def test_any_step_of_known_operations_has_its_outputs_and_gradients(path, cell):
+    if path == "native" and not native.available():
+        pytest.skip("no C++ compiler")
+    torch.manual_seed(0)
+    cell = cell.double()
+    x = torch.randn(3, 4, E, dtype=torch.double, requires_grad=True)
+    state = tuple(torch.randn_like(s).requires_grad_() for s in cell.initial_state(4))
+    read = [x, *state, *cell.parameters()]
+    results = []
+    for each in ("plain", path):
+        with use(each):
+            outputs, after = cell(x, state)
+        loss = outputs.sin().sum() + sum(s.cos().sum() for s in after)
+        gradients = torch.autograd.grad(loss, read, allow_unused=True, materialize_grads=True)
+        results.append([outputs, *after, *gradients])
+    torch.testing.assert_close(*results, rtol=1e-9, atol=1e-10, equal_nan=True)
 
 
 def test_a_step_that_cannot_be_written_down_says_why():

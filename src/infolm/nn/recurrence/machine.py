@@ -120,10 +120,11 @@ class _Layout:
         self.procedure = procedure
         self.stored = stored
         self.places: dict[Node, tuple[_Buffer, int]] = {}
-        for leaf in procedure.leaves:
+        for leaf in {*procedure.leaves, *carried}:
             fixed = leaf.operation in ("keep", "vector", "carried") or leaf in carried
             when = FIXED if fixed else BEFORE if leaf.operation == "before" else NOW
             self.places[leaf] = _Buffer(leaf.size, when), 0
+        self.given = {buffer for buffer, _ in self.places.values()}
         body = set(procedure.body)
         for node in reversed(procedure.body):  # what is joined comes after its parts
             if node in stored and node not in self.places:
@@ -203,8 +204,7 @@ class _Layout:
         self, lives: dict[_Buffer, _Life], read: dict[int, _Buffer]
     ) -> dict[_Buffer, _Buffer]:
         """Scratch buffers of one size that never live at once become one buffer."""
-        given = {self.places[leaf][0] for leaf in self.procedure.leaves}
-        scratch = [b for b in lives if b.when == FIXED and b not in given]
+        scratch = [b for b in lives if b.when == FIXED and b not in self.given]
         shared: dict[_Buffer, _Buffer] = {}
         free: list[tuple[int, _Buffer]] = []
         for buffer in sorted(scratch, key=lambda b: lives[b].first):

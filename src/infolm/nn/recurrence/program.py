@@ -163,6 +163,11 @@ class Tracer:
     def affine(self, a: Node, alpha: float, beta: float) -> Node:
         return self.make("affine", a.size, (a,), alpha=float(alpha), beta=float(beta))
 
+    def computed(self, node: Node) -> Node:
+        """The node itself, or a copy where it is but read: a value of its own, to be stored."""
+        computed = node.operation not in LEAVES | {"slice"} and not _of_input_alone(node)
+        return node if computed else self.affine(node, 1.0, 0.0)
+
     def transposed(self, linear: Node, adjoint: Node) -> Node:
         """W^T a, where `linear` is W v."""
         size = linear.inputs[0].size
@@ -239,6 +244,7 @@ class Program:
         tracer = self.x.tracer
         forward_nodes = len(tracer)
         self._differentiate(tracer)
+        self.gradients_before = [tracer.computed(node) for node in self.gradients_before]
         wanted = [product.adjoint for product in self.products]
         wanted += [adjoint for _, adjoint in self.vectors]
         wanted += [self.gradient_x] if self.gradient_x else []
@@ -261,7 +267,7 @@ class Program:
     def _differentiate(self, tracer: Tracer) -> None:
         """The chain rule, from the state after the step back to the one before it."""
         adjoints: dict[Node, Node] = {}
-        slices: dict[Node, dict[int, Node]] = {}
+        parts: dict[Node, list[tuple[Node, Node]]] = {}
 
         def give(node: Node, adjoint: Node) -> None:
             adjoints[node] = adjoints[node] + adjoint if node in adjoints else adjoint
@@ -270,20 +276,19 @@ class Program:
             give(node, adjoint)
         give(self.after[0], self.gradient)
         for node in reversed(_procedure(self.after, lambda _: False).body):
-            if node in slices:
-                parts = [part for _, part in sorted(slices[node].items())]
-                assert sum(part.size for part in parts) == node.size, "a part has no gradient"
-                give(node, tracer.make("join", node.size, tuple(parts)))
+            if node in parts:
+                give(node, _joined(node, parts[node]))
             adjoint, inputs = adjoints[node], node.inputs
             match node.operation:
                 case "linear":
+                    adjoint = tracer.computed(adjoint)
                     self.products.append(Product(node.weight, adjoint, inputs[0]))
                     if node not in self.hoisted:
                         give(inputs[0], tracer.transposed(node, adjoint))
                     if len(inputs) == 2:
                         give(inputs[1], adjoint)
                 case "slice":
-                    slices.setdefault(inputs[0], {})[node.start] = adjoint
+                    parts.setdefault(inputs[0], []).append((node, adjoint))
                 case "add":
                     give(inputs[0], adjoint)
                     give(inputs[1], adjoint)
@@ -304,13 +309,31 @@ class Program:
                 case "sigmoid" | "tanh":
                     inner = tracer.make(f"d{node.operation}", node.size, (adjoint, node))
                     give(inputs[0], inner)
-        self.gradients_before = [adjoints[node] for node in self.before]
-        self.gradient_x = adjoints.get(self.x)
+        none = zip(self.before, self.carried, strict=True)
+        self.gradients_before = [adjoints.get(node, 0.0 * like) for node, like in none]
+        self.gradient_x = tracer.computed(adjoints[self.x]) if self.x in adjoints else None
         self.vectors = [
-            (node.weight, adjoint)
+            (node.weight, tracer.computed(adjoint))
             for node, adjoint in adjoints.items()
             if node.operation == "vector"
         ]
+
+
+def _joined(whole: Node, parts: list[tuple[Node, Node]]) -> Node:
+    """The gradient of `whole` from slices of it and theirs; what no slice reads has none."""
+
+    def unread(start: int, end: int) -> list[Node]:
+        if start > end:
+            raise NotImplementedError("a cell's step cuts the same vector in two ways: cut it once")
+        size = end - start
+        return [0.0 * whole.tracer.make("slice", size, (whole,), start=start)] if size else []
+
+    joined: list[Node] = []
+    at = 0
+    for part, adjoint in sorted(parts, key=lambda pair: pair[0].start):
+        joined += [*unread(at, part.start), adjoint]
+        at = part.start + part.size
+    return whole.tracer.make("join", whole.size, (*joined, *unread(at, whole.size)))
 
 
 def _procedure(outputs: list[Node], kept: Callable[[Node], bool]) -> Procedure:
@@ -353,7 +376,9 @@ def trace(
         tracer.make("matrix" if w.dim() == 2 else "vector", len(w), weight=index)
         for index, w in enumerate(weights)
     ]
-    after = list(step(x, tuple(before), tuple(leaves), keep))
+    after: list[Node] = []
+    for node in map(tracer.computed, step(x, tuple(before), tuple(leaves), keep)):
+        after.append(tracer.affine(node, 1.0, 0.0) if node in after else node)
     body = _procedure(after, lambda _: False).body
     hoisted = [node for node in body if _of_input_alone(node)]
     gradient = tracer.make("gradient", hidden)

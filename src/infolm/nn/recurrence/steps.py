@@ -7,6 +7,7 @@ length compile nothing anew.
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -46,25 +47,25 @@ class Steps:
         """
         step = self.saving if save else self.passing
         run = step.over(given, weights, sizes)
-        made = []
-        now = tuple(state)
-        for t, n in enumerate(sizes):
+        now, made, ended = tuple(state), [], []
+        for t, (n, n_next) in enumerate(pairwise([*sizes, 0])):
             before = zip(self.program.before, (_first(tensor, n) for tensor in now), strict=True)
-            made.append(run(t, dict(before)))
-            now = made[-1][: len(now)]
+            results = run(t, dict(before))
+            now = results[: len(now)]
+            made.append(results if save else results[:1])
+            if n > n_next:
+                ended.append([tensor[n_next:] for tensor in now])
         blocks = [list(one) for one in zip(*made, strict=True)]
-        after = blocks[: len(state)]
-        ends = [*sizes[1:], 0]
-        last = [
-            torch.cat([b[end:] for b, end in zip(one, ends, strict=True) if len(b) > end][::-1])
-            for one in after
-        ]
+        last = [torch.cat(one[::-1]) for one in zip(*ended, strict=True)]
         kept: dict[Node, Blocks] = {}
         if save:
             kept |= zip(step.procedure.outputs, blocks, strict=True)
-            for leaf, first, one in zip(self.program.before, state, after, strict=True):
-                kept[leaf] = [_first(b, n) for b, n in zip([first, *one[:-1]], sizes, strict=True)]
-        return torch.cat(after[0]), last, kept
+            for leaf, after, first in zip(
+                self.program.before, self.program.after, state, strict=True
+            ):
+                every = zip([first, *kept[after][:-1]], sizes, strict=True)
+                kept[leaf] = [_first(block, n) for block, n in every]
+        return torch.cat(blocks[0]), last, kept
 
     def backward(
         self,
