@@ -208,8 +208,11 @@ def test_a_path_can_be_asked_for_and_a_wrong_one_is_refused(monkeypatch):
         choose(x, 70)
     monkeypatch.setenv("INFOLM_CELLS", "native")
     monkeypatch.setattr(driver.native, "available", lambda: False)
-    with pytest.raises(InfolmError, match="C\\+\\+ compiler"):
-        choose(x, 70)
+    monkeypatch.setattr(driver.native, "compiler", lambda: [])
+    for path in ("native", "compiled"):
+        monkeypatch.setenv("INFOLM_CELLS", path)
+        with pytest.raises(InfolmError, match=rf"INFOLM_CELLS is {path}, .* C\+\+ compiler"):
+            choose(x, 70)
 
 
 @pytest.mark.parametrize("path", ["fused", pytest.param("native", marks=needs_compiler)])

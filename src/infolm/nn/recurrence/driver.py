@@ -58,6 +58,11 @@ def choose(x: Tensor, steps: int) -> Path:
             "INFOLM_CELLS is native, which needs a CPU, single or double precision and a C++ "
             "compiler: install one (g++ or clang++), or unset the variable"
         )
+    if path == "compiled" and x.device.type == "cpu" and not native.compiler():
+        raise InfolmError(
+            "INFOLM_CELLS is compiled, which needs a C++ compiler: install one (g++ or clang++), "
+            "or unset the variable"
+        )
     return cast(Path, path)
 
 

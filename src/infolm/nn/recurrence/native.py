@@ -136,20 +136,20 @@ def run(
 @functools.cache
 def _library() -> ctypes.CDLL | None:
     """The machine, made for this processor, or else for any of its kind; None if neither works."""
-    compiler = _compiler()
-    if not compiler:
+    command = compiler()
+    if not command:
         _LOG.info("There is no C++ compiler for the native machine (CXX, c++, g++, clang++).")
         return None
     for flags in ([*_FLAGS, "-march=native"], _FLAGS):
         try:
-            return _declared(ctypes.CDLL(str(_built([*compiler, *flags]))))
+            return _declared(ctypes.CDLL(str(_built([*command, *flags]))))
         except (OSError, subprocess.CalledProcessError) as error:
             said = error.stderr if isinstance(error, subprocess.CalledProcessError) else ""
             _LOG.info("The native machine cannot be made: %s\n%s", error, said)
     return None
 
 
-def _compiler() -> list[str]:
+def compiler() -> list[str]:
     """The command of `$CXX`, or of the first compiler found; empty if there is none."""
     given = shlex.split(os.environ.get("CXX", ""))
     if given:
