@@ -223,3 +223,8 @@ def test_mixed_precision_leaves_the_recurrence_alone(path):
         ours = case.numbers(path, packed=False)
     assert ours[0].dtype == torch.float
     torch.testing.assert_close(ours, expected)
+    rounded = [sentence.bfloat16() for sentence in case.sentences]  # from a layer that was cast
+    case.sentences = [sentence.float() for sentence in rounded]
+    expected = case.numbers(path, packed=False)[0]
+    case.sentences = rounded
+    torch.testing.assert_close(case.numbers(path, packed=False)[0], expected)

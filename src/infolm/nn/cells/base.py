@@ -103,7 +103,7 @@ class Cell(nn.Module, ABC):
         if self.training and self.rates.state:
             keep = mask((sizes[0], self.hidden), self.rates.state, x)
         state = tuple(tensor.squeeze(0) for tensor in state)
-        path = choose(x, len(sizes))
+        path = choose(weights[0], len(sizes))
         if path == "plain":
             outputs, state = self._plain(x, state, weights, keep, sizes)
         else:

@@ -43,10 +43,10 @@ def use(path: Path) -> Iterator[None]:
         _chosen.reset(token)
 
 
-def choose(x: Tensor, steps: int) -> Path:
-    """The path for an input (.., inputs) of so many steps."""
+def choose(weight: Tensor, steps: int) -> Path:
+    """The path for so many steps of a cell with such weights."""
     path = _chosen.get() or os.environ.get("INFOLM_CELLS")
-    possible = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+    possible = weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64)
     if path is None:
         return "native" if possible and steps > 1 and native.available() else "fused"
     if path not in get_args(Path):
@@ -58,7 +58,7 @@ def choose(x: Tensor, steps: int) -> Path:
             "INFOLM_CELLS is native, which needs a CPU, single or double precision and a C++ "
             "compiler: install one (g++ or clang++), or unset the variable"
         )
-    if path == "compiled" and x.device.type == "cpu" and not native.compiler():
+    if path == "compiled" and weight.device.type == "cpu" and not native.compiler():
         raise InfolmError(
             "INFOLM_CELLS is compiled, which needs a C++ compiler: install one (g++ or clang++), "
             "or unset the variable"
