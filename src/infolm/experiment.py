@@ -38,7 +38,7 @@ from infolm.models.encoder_decoder import build_model
 from infolm.models.recurrent import RecurrentModel
 from infolm.nn.recurrence.driver import choose
 from infolm.objectives.base import Objective
-from infolm.objectives.likelihood import Likelihood
+from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
 from infolm.objectives.nce import Nce, NceConfig, unigram_counts
 from infolm.training import checkpoint
 from infolm.training.loop import Loop, Precision, Term, Watcher
@@ -81,13 +81,15 @@ def build_feed(recipe: Recipe, corpus: Corpus) -> Feed:
 def build_objective(
     recipe: Recipe, corpus: Corpus, model: RecurrentModel, device: torch.device
 ) -> Objective:
-    """The objective that the recipe names; nce also gives `model` the bias it starts with."""
-    if not isinstance(recipe.objective, NceConfig):
-        return Likelihood(recipe.objective)
-    counts = unigram_counts(corpus.splits["train"].tokens, len(corpus.tokenizer))
-    objective = Nce(recipe.objective, torch.from_numpy(counts).to(device))
-    objective.start(model)
-    return objective
+    """The objective that the recipe names. For nce, or if the recipe says so, `model` begins with
+    the words' frequencies."""
+    config = recipe.objective
+    if isinstance(config, LikelihoodConfig) and recipe.model.softmax.bias == "uniform":
+        return Likelihood(config)
+    found = unigram_counts(corpus.splits["train"].tokens, len(corpus.tokenizer))
+    counts = torch.from_numpy(found).to(device)
+    model.softmax.begin_with(counts)
+    return Nce(config, counts) if isinstance(config, NceConfig) else Likelihood(config)
 
 
 def build_averager(recipe: Recipe, model: RecurrentModel) -> Averager:

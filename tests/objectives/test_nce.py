@@ -115,9 +115,9 @@ def test_the_state_is_carried():
     assert abs(carried.loss.item() - fresh.loss.item()) > 1e-6
 
 
-def test_a_started_model_is_nearly_the_noise_and_nearly_normalised():
+def test_a_model_that_begins_with_the_frequencies_is_nearly_the_noise_and_normalised():
     model, objective = make(), Nce(NceConfig(noise=1), COUNTS)
-    objective.start(model)
+    model.softmax.begin_with(COUNTS)
     torch.testing.assert_close(model.softmax.bias.detach(), objective.noise.log_q)
     b = batch()
     x = model(b.tokens, model.initial_state(3)).hidden
@@ -159,6 +159,20 @@ def test_a_mixture_of_softmaxes_is_refused(small_text):
     refused["model"]["softmax"] = {"experts": 3}
     with pytest.raises(ValueError, match=r"experts is 3: set that to 1"):
         Recipe.model_validate(refused)
+
+
+@pytest.mark.parametrize("bias", ["uniform", "unigram"])
+def test_the_likelihood_too_can_begin_with_the_frequencies(tmp_path, small_text, bias):
+    """After a step of no length the model is what it began as: hardly better than its bias."""
+    without = tiny_tree(small_text, max_steps=1)
+    without["model"]["softmax"] = {"bias": bias}
+    without["optimiser"] = {"kind": "sgd", "learning_rate": 1e-12}
+    loss = train(Recipe.model_validate(without), tmp_path / "run", False, Silent(), quiet)
+    corpus = TrainedRun.open(tmp_path / "run").corpus
+    counts = unigram_counts(corpus.splits["train"].tokens, len(corpus.tokenizer)) + 1
+    q = counts / counts.sum() if bias == "unigram" else np.full(len(counts), 1 / len(counts))
+    expected = -np.log(q[corpus.splits["valid"].tokens[1:]]).mean()
+    assert loss == pytest.approx(expected, abs=0.05)
 
 
 def test_an_objective_without_a_kind_is_the_likelihood(small_text):

@@ -59,6 +59,9 @@ class SoftmaxConfig(Section):
     """The distribution over the next token."""
 
     experts: int = Field(1, ge=1, description="softmaxes of the mixture; 1: a plain softmax")
+    bias: Literal["uniform", "unigram"] = Field(
+        "uniform", description="the words' biases at first: small, or ln of their frequencies"
+    )
 
 
 class RecurrentConfig(Section):

@@ -140,6 +140,12 @@ class Softmax(nn.Module):
         self.projection_bias = uniform(experts * size) if mixture else None
         self.prior = uniform(experts, inputs) if mixture else None
 
+    @torch.no_grad()
+    def begin_with(self, counts: Tensor) -> None:
+        """b = ln((n + 1) / sum(n + 1)) with n the counts of a text, (V,): while the weights are
+        small, the model is the text's unigram distribution and its logits are normalised."""
+        self.bias.copy_((counts.double() + 1).log().log_softmax(0))
+
     def _weight(self, embedding: Tensor) -> Tensor:
         return embedding if self.weight is None else self.weight
 

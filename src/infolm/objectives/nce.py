@@ -51,8 +51,8 @@ class Nce:
     of the training text and w_1 ... w_k ~ q, the same for all tokens of a batch, so that the noise
     costs one (tokens x k) product. l is `binary_loss`, NCE (Gutmann & Hyvarinen 2010; Mnih & Teh
     2012), or `ranking_loss`, the sampled softmax; both tend to the likelihood as k grows. Z is
-    fixed to 1: a learnt constant would be one with the bias, and `start` sets that so that
-    Z is near 1 before the first step.
+    fixed to 1: a learnt constant would be one with the bias, and `Softmax.begin_with` sets that so
+    that Z is near 1 before the first step.
 
     The model is a softmax all the same, and every evaluation normalises: perplexities are exact.
     Of the terms, `nce` is the loss without penalties; `log_z` and `nll` are estimates from the
@@ -66,11 +66,6 @@ class Nce:
     def __init__(self, config: NceConfig, counts: Tensor) -> None:
         self.config = config
         self.noise = Noise(counts, config.power)
-
-    @torch.no_grad()
-    def start(self, model: RecurrentModel) -> None:
-        """Set the softmax's bias to ln q: with small weights the model begins as the noise."""
-        model.softmax.bias.copy_(self.noise.log_q)
 
     def __call__(
         self, model: RecurrentModel, batch: Batch, carry: Sequence[State] | None
