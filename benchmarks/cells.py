@@ -13,6 +13,7 @@ of the plain loop (bar 1.5), and the peak over both passes, gradients of weights
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -140,6 +141,25 @@ def memory(name: str, default: Path) -> None:
     print(f"  MB kept / plain (bar 1.5): {', '.join(found)}")
 
 
+def through(cell: Cell, steps: int, learns: bool, path: Path) -> None:
+    x = torch.ones(steps, 1, cell.inputs)
+    with use(path), torch.set_grad_enabled(learns):
+        outputs, _ = cell(x, cell.initial_state(1))
+        if learns:
+            cell.zero_grad()
+            outputs.sum().backward()
+
+
+def one_stream(default: Path) -> None:
+    """As in evaluation and in dynamic evaluation: one row, 200 units."""
+    cell = make("Mogrifier LSTM", Size(1, 70, 200, 200, 40))
+    for steps, learns in ((70, False), (20, True)):
+        run = partial(through, cell, steps, learns)
+        value, _, _ = ratio(partial(run, default), partial(run, "plain"), 21)
+        passes = "both passes" if learns else "without gradient"
+        print(f"Mogrifier LSTM, 200 units, one stream of {steps}, {passes}: {value:.2f} of plain")
+
+
 def main() -> None:
     if sys.argv[1:2] == ["--memory"]:
         peak_memory(sys.argv[2], SIZES[int(sys.argv[3])])
@@ -148,6 +168,7 @@ def main() -> None:
     paths: list[Path] = ["plain", "fused"]
     paths += ["compiled"] if "--compiled" in sys.argv else []
     paths += ["native"] if default == "native" else []
+    one_stream(default)
     for name in CELLS:
         print(f"{name} / nn.LSTM, default {default}", flush=True)
         times(name, paths if name in BARS else [default])
