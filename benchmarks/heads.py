@@ -191,7 +191,7 @@ def main() -> None:
         twice = memory("lean", vocabulary, 2 * tokens)
         print(f"  {'lean, twice as many':>20}: peak memory {twice:6.0f} MB")
     print(f"\na mixture of {EXPERTS} softmaxes, against the naive one")
-    both = compare(["lean mixture", "naive mixture"], *MIXTURE, repeats=2)
+    both = compare(["lean mixture", "naive mixture"], *MIXTURE, repeats=7)
     (lean, time), (naive, _) = both.values()
     print(f"  time {time:.2f} (bar 0.6), memory {lean / naive:.3f} (bar 0.1)")
     print(f"\n{SAMPLES} dropout samples in one batch, against {SAMPLES} passes")

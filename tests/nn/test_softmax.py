@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from largest_tensor import LargestTensor
 from torch.nn import functional
 
 from infolm.nn import softmax
@@ -337,24 +338,12 @@ def test_more_memory_never_means_smaller_blocks(free, other, itemsize):
 @pytest.mark.parametrize("experts", [1, 10])
 def test_no_tokens_by_vocabulary_tensor_is_made(experts):
     """The largest tensor made in forward and backward holds a block of logits."""
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Largest(TorchDispatchMode):
-        elements = 0
-
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            out = func(*args, **(kwargs or {}))
-            for tensor in torch.utils._pytree.tree_leaves(out):
-                if isinstance(tensor, torch.Tensor):
-                    self.elements = max(self.elements, tensor.numel())
-            return out
-
     vocabulary, tokens = 50_000, 500 // experts
     head = Softmax(vocabulary, 4, 4, True, experts, bound=0.1)
     embedding = torch.randn(vocabulary, 4, requires_grad=True)
     x = torch.randn(tokens, 4, requires_grad=True)
     y = torch.randint(0, vocabulary, (tokens,))
-    with Largest() as largest:
+    with LargestTensor() as largest:
         head.nll_sum(x, y, embedding).backward()
         head.log_prob(x, y, embedding)
         head.log_prob(x, y, embedding, 0.7)

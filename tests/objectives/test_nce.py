@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from largest_tensor import LargestTensor
 from torch.nn import functional
 from training_tiny import Silent, quiet, tiny_tree
 
@@ -126,23 +127,11 @@ def test_a_model_that_begins_with_the_frequencies_is_nearly_the_noise_and_normal
 
 
 def test_nothing_of_tokens_by_vocabulary_is_made():
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Largest(TorchDispatchMode):
-        elements = 0
-
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            out = func(*args, **(kwargs or {}))
-            for tensor in torch.utils._pytree.tree_leaves(out):
-                if isinstance(tensor, torch.Tensor):
-                    self.elements = max(self.elements, tensor.numel())
-            return out
-
     types, tokens, k = 20_000, 200, 50
     model = RecurrentModel(RecurrentConfig(embedding=4, hidden=4, layers=1), types)
     text = torch.randint(0, types, (11, tokens // 10))
     objective = Nce(NceConfig(noise=k), torch.ones(types))
-    with Largest() as largest:
+    with LargestTensor() as largest:
         objective(model, Batch(text[:-1], text[1:], True, 1.0), None).loss.backward()
     assert largest.elements < tokens * types / 10
 

@@ -149,13 +149,12 @@ class _Layout:
                 start += part.size
 
     def _compile(self, carried: dict[Node, Node]) -> None:
-        numbers: dict[tuple[_Buffer, int, int], int] = {}
-        """Operands: columns of buffers."""
+        numbers: dict[tuple[_Buffer, int, int], int] = {}  # of operands, columns of buffers
         weights: dict[tuple[int, bool], int] = {}
         instructions: list[Instruction] = []
         lives: dict[_Buffer, _Life] = {}
+        # Of linear maps: where their vectors are, which their results must not overwrite.
         read: dict[int, _Buffer] = {}
-        """Of linear maps: where their vectors are, which their results must not overwrite."""
 
         def operand(buffer: _Buffer, start: int, size: int) -> int:
             now = len(instructions)
@@ -188,8 +187,8 @@ class _Layout:
                     one = Instruction("linear", value(node), v, c=init, weight=weight)
                 case operation:
                     a, b, c = [*(value(n) for n in node.inputs), -1, -1][:3]
-                    numbers_of = node.size, node.alpha, node.beta
-                    one = Instruction(operation, value(node), a, b, c, -1, *numbers_of)
+                    options = node.size, node.alpha, node.beta
+                    one = Instruction(operation, value(node), a, b, c, -1, *options)
             instructions.append(one)
         for leaf, node in carried.items():
             copy(node, *self.places[leaf])
