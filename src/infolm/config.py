@@ -25,6 +25,7 @@ from infolm.data.stream import StreamConfig
 from infolm.errors import InfolmError
 from infolm.models.encoder_decoder import EncoderDecoderConfig
 from infolm.models.recurrent import RecurrentConfig
+from infolm.objectives.bmi import BmiConfig
 from infolm.objectives.likelihood import LikelihoodConfig
 from infolm.objectives.nce import NceConfig
 from infolm.section import Section, nearest
@@ -60,6 +61,12 @@ ObjectiveConfig = Annotated[
 ]
 
 
+class RegularisersConfig(Section):
+    """What is added to the objective, by name."""
+
+    bmi: BmiConfig | None = Field(None, description="mutual information of neighbouring sentences")
+
+
 class Expected(Section):
     """What the recipe should reach, and who says so."""
 
@@ -84,6 +91,7 @@ class Recipe(Section):
     feed: FeedConfig = StreamConfig()
     model: ModelConfig = RecurrentConfig()
     objective: ObjectiveConfig = LikelihoodConfig()
+    regularisers: RegularisersConfig = RegularisersConfig()
     optimiser: OptimiserConfig
     averaging: AveragingConfig = NoAverageConfig()
     train: TrainConfig = TrainConfig()
@@ -110,6 +118,15 @@ class Recipe(Section):
                 "objective.kind is nce, which needs the scores of a single softmax, but model."
                 f"softmax.experts is {self.model.softmax.experts}: set that to 1, or "
                 "objective.kind to likelihood"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _sentences_can_be_read(self) -> "Recipe":
+        if self.regularisers.bmi and isinstance(self.model, EncoderDecoderConfig):
+            raise ValueError(
+                "regularisers.bmi reads single sentences, which model.kind encoder-decoder cannot: "
+                "set regularisers.bmi=null, or model.kind to recurrent"
             )
         return self
 

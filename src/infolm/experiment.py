@@ -4,10 +4,11 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import yaml
 from lightning_fabric import Fabric
@@ -27,8 +28,10 @@ from infolm.averaging.two_tailed import TwoTailed, TwoTailedConfig
 from infolm.config import Recipe
 from infolm.data.corpora import Corpus, types
 from infolm.data.corpora import load as load_corpus
-from infolm.data.episodes import Episodes, EpisodesConfig, marker
+from infolm.data.episodes import Episodes, EpisodesConfig, marker, token_number
 from infolm.data.ingest import Report
+from infolm.data.pairs import SentencePairs, Sentences, segments, sentences
+from infolm.data.registry import registry
 from infolm.data.stream import Feed, Stream
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError, RunError
@@ -37,7 +40,8 @@ from infolm.evaluation.likelihood import parallel_log_probs
 from infolm.models.encoder_decoder import build_model
 from infolm.models.recurrent import RecurrentModel
 from infolm.nn.recurrence.driver import choose
-from infolm.objectives.base import Objective
+from infolm.objectives.base import Learner, Objective
+from infolm.objectives.bmi import Bmi, BmiConfig
 from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
 from infolm.objectives.nce import Nce, NceConfig, unigram_counts
 from infolm.training import checkpoint
@@ -92,6 +96,47 @@ def build_objective(
     return Nce(config, counts) if isinstance(config, NceConfig) else Likelihood(config)
 
 
+BMI = "bmi"
+"""The term's name, in the recipe, the metrics and the run's folder."""
+
+
+def build_terms(
+    recipe: Recipe, corpus: Corpus, model: RecurrentModel, device: torch.device
+) -> list[Term]:
+    """What training adds up: the objective, and the regularisers that the recipe names.
+
+    `model` is on `device`.
+    """
+    objective = build_objective(recipe, corpus, model, device)
+    terms = [Term(recipe.objective.kind, build_feed(recipe, corpus), objective)]
+    if config := recipe.regularisers.bmi:
+        text = sentences_of(config, corpus)
+        feed = SentencePairs(text, config.batch, config.geometric, recipe.seed)
+        terms.append(Term(BMI, feed, Bmi(config, model), config.weight))
+    return terms
+
+
+def sentences_of(config: BmiConfig, corpus: Corpus) -> Sentences:
+    """The training split as the sentences that the regulariser reads, none above its limit."""
+    tokens, tokenizer = corpus.splits["train"].tokens, corpus.tokenizer
+    if config.segment:
+        return segments(tokens, config.segment)
+    ends = [token_number(end, tokenizer, "regularisers.bmi.ends") for end in config.ends]
+    info, heading = registry().get(corpus.name), None
+    if info and info.heading and tokenizer.kind == "word":
+        heading = token_number(info.heading, tokenizer, f"the headings of {corpus.name}")
+    found = sentences(tokens, tokenizer.eos, ends, heading)
+    sizes = np.diff(found.bounds)
+    if sizes.max() > config.longest:
+        raise InfolmError(
+            f"sentence {sizes.argmax() + 1:,} of the training split has {sizes.max():,} tokens, "
+            f"more than regularisers.bmi.longest, {config.longest:,}: raise that, name tokens that "
+            'end a sentence, as in regularisers.bmi.ends=\'[".", "?"]\', or cut the text into '
+            "equal stretches by regularisers.bmi.segment=40"
+        )
+    return found
+
+
 def build_averager(recipe: Recipe, model: RecurrentModel) -> Averager:
     """The averager that the recipe names."""
     match recipe.averaging:
@@ -126,13 +171,12 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
     fabric = one_device(recipe.train.accelerator, recipe.train.precision)
     torch.manual_seed(recipe.seed)
     model = build_model(recipe.model, len(corpus.tokenizer), corpus.tokenizer)
-    feed = build_feed(recipe, corpus)
-    objective = build_objective(recipe, corpus, model, fabric.device)
     if len(corpus.splits["valid"].tokens) < 2:
         raise InfolmError("the validation split needs at least two tokens: bring more text")
-    if recipe.start_from is not None:
-        _start_from(recipe.start_from, model, corpus)
     fabric.to_device(model)
+    terms = build_terms(recipe, corpus, model, fabric.device)
+    if recipe.start_from is not None:
+        watcher.say(_start_from(recipe.start_from, model, terms, corpus))
     cells = choose(model.embedding, steps=2)
     run = RunFolder(out) if exists else _create(out, recipe, corpus)
     with run.locked():
@@ -141,7 +185,7 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
         loop = Loop(
             fabric,
             model,
-            [Term(recipe.objective.kind, feed, objective)],
+            terms,
             build_optimiser(recipe.optimiser, model.parameters()),
             Schedule(recipe.optimiser.schedule),
             build_averager(recipe, model),
@@ -244,8 +288,19 @@ def _first_difference(before: Any, now: Any, path: str = "") -> str:
     return "" if before == now else f"{path} was {before} and is now {now}"
 
 
-def _start_from(source: Path, model: RecurrentModel, corpus: Corpus) -> None:
+def _start_from(source: Path, model: RecurrentModel, terms: Sequence[Term], corpus: Corpus) -> str:
+    """Take the weights of another run, and what its regularisers learnt; says so."""
     run = RunFolder.existing(source)
     if Tokenizer.load(run.tokenizer).to_json() != corpus.tokenizer.to_json():
         raise InfolmError(f"start_from: {source} has another vocabulary than this recipe's corpus")
     checkpoint.load_weights(run.model, model)
+    said = f"starting from {source}"
+    for term in terms:
+        if not isinstance(term.objective, Learner):
+            continue
+        if run.learner(term.name).exists():
+            term.objective.load_state_dict(run.load_learner(term.name))
+            said += f", with what {term.name} learnt there"
+        else:
+            said += f"; {term.name} begins anew, as that run had none"
+    return said

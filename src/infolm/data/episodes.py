@@ -70,6 +70,18 @@ def cut_long(bounds: npt.NDArray[np.int64], longest: int) -> npt.NDArray[np.int6
     return np.append(starts, bounds[-1])
 
 
+def side_by_side(
+    tokens: npt.NDArray[Any], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """The stretches of `tokens` (N,) in columns, (T, B), and where they are, not beyond their ends.
+
+    Beyond a stretch's end is whatever stands there (at the very end, the last token).
+    """
+    steps = np.arange(lengths.max())[:, None]
+    found = tokens[np.minimum(starts + steps, len(tokens) - 1)].astype(np.int64)
+    return found, steps < lengths
+
+
 def group(lengths: npt.NDArray[np.int64], area: int) -> list[int]:
     """Cut rising lengths (S,) into batches of at most `area` places each, padding included.
 
@@ -145,10 +157,7 @@ class Episodes:
         return self._read(self._starts[members], self._lengths[members])
 
     def _read(self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Batch:
-        steps = np.arange(lengths.max())[:, None]
-        inside = steps < lengths
-        # Padding takes whatever stands there (at the very end, the last token), to be masked.
-        found = self.tokens[np.minimum(starts + steps, len(self.tokens) - 1)].astype(np.int64)
+        found, inside = side_by_side(self.tokens, starts, lengths)
         first = np.where(starts == 0, self.eos, self.tokens[starts - 1]).astype(np.int64)
         read = np.where(inside, np.vstack([first, found[:-1]]), 0)
         if self.after is not None:

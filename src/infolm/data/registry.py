@@ -37,6 +37,7 @@ class CorpusInfo:
     files: tuple[str, ...] = ()
     sizes: tuple[int, ...] = ()
     downloads: tuple[Download, ...] = ()
+    heading: str = ""  # the word on either side of an article's title
 
 
 def registry() -> dict[str, CorpusInfo]:
@@ -97,6 +98,7 @@ _REGISTRY = (
         pretokenised=True,
         folder="wikitext-2",
         files=("wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens"),
+        heading="=",
         downloads=(
             Download(
                 f"{_WIKITEXT}/wikitext-2-v1.zip",
@@ -115,6 +117,7 @@ _REGISTRY = (
         pretokenised=True,
         folder="wikitext-103",
         files=("wiki.train.tokens", "wiki.valid.tokens", "wiki.test.tokens"),
+        heading="=",
         downloads=(
             Download(
                 f"{_WIKITEXT}/wikitext-103-v1.zip",

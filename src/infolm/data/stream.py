@@ -35,7 +35,10 @@ class Feed(Protocol):
     epoch: int
     """Passes over the corpus that are complete."""
 
-    def next(self) -> Batch: ...
+    def next(self) -> Any:
+        """A named tuple of arrays and numbers, such as `Batch`."""
+        ...
+
     def fraction(self) -> float:
         """How much of the present pass is done, in [0, 1)."""
         ...

@@ -5,6 +5,7 @@ from typing import Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from infolm.data.episodes import token_number
 from infolm.data.reverse_copy import SEPARATOR
@@ -50,8 +51,10 @@ class EncoderDecoder(RecurrentModel):
         self.encoder_embedding = nn.Parameter(torch.empty_like(self.embedding).uniform_(-0.1, 0.1))
         self.encoder = build_stack(config, self.rates)
 
-    def forward(self, tokens: Tensor, state: list[State]) -> Output:
-        """tokens: (T, B) -> what predicts the token after each, from the separator on."""
+    def forward(self, tokens: Tensor | PackedSequence, state: list[State]) -> Output:
+        """tokens: (T, B), never packed -> what predicts the token after each, from the separator
+        on."""
+        assert isinstance(tokens, Tensor)
         start = self._decoder_start(tokens)
         rates, drop = self.rates, locked_dropout if self.config.dropout.locked else step_dropout
         x = embedding_dropout(

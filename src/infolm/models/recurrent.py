@@ -4,11 +4,12 @@ import math
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 import torch
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from infolm.errors import InfolmError
 from infolm.nn.cells.base import Cell, State
@@ -81,6 +82,9 @@ class RecurrentConfig(Section):
     connections: Connections = Field("stacked", description="how the layers are joined")
     embedding: int = Field(400, ge=1, description="size of the embedding")
     hidden: int = Field(1150, ge=1, description="size of the layers (stacked: but the last)")
+    last_hidden: int | None = Field(
+        None, ge=1, description="stacked: size of the last layer; none: the embedding's"
+    )
     layers: int = Field(3, ge=1, description="number of recurrent layers")
     parameters: Annotated[int | None, BeforeValidator(_count)] = Field(
         None, ge=1, description="weights at most, such as 24M: decides `hidden` and `embedding`"
@@ -93,13 +97,24 @@ class RecurrentConfig(Section):
     weight_drop: Rate = Field(0.0, description="DropConnect on the hidden-to-hidden matrices")
     dropout: DropoutConfig = DropoutConfig()
 
+    @model_validator(mode="after")
+    def _last_layer_differs(self) -> Self:
+        if self.last_hidden is not None and self.connections != "stacked":
+            raise ValueError(
+                f"last_hidden is for stacked layers; those of connections: {self.connections} are "
+                "all of one size: leave it out"
+            )
+        return self
+
 
 C = TypeVar("C", bound=RecurrentConfig)
 
 
 class Output(NamedTuple):
     """hidden: the stack's output (T, B, H); dropped: the same behind the output dropout,
-    which the softmax reads; layers: every layer's output; state: after the last step."""
+    which the softmax reads; layers: every layer's output; state: after the last step.
+
+    Of packed sentences, rows (N, H), and the state after each one's last token."""
 
     hidden: Tensor
     dropped: Tensor
@@ -111,7 +126,8 @@ class RecurrentModel(nn.Module):
     """Every recurrent language model of the recipes; tokens are time-major, (T, B).
 
     Stacked (AWD-LSTM, Merity et al. 2017): E -> H -> ... -> H -> E. The first layer reads and the
-    last one writes the embedding's size, so that tying needs no projection.
+    last one writes the embedding's size, so that tying needs no projection; a mixture of softmaxes
+    projects anyway, and may read a last layer of another size.
     Skip and residual (Melis et al. 2020; Melis 2023): E -> H -> ... -> H, all layers of one size,
     projected to the embedding's where the two differ and the softmax is tied.
     The embedding is initialised U(-0.1, 0.1), all else U(-1/sqrt(H), 1/sqrt(H)).
@@ -127,7 +143,7 @@ class RecurrentModel(nn.Module):
         self.stack = build_stack(config, self.rates)
         self.softmax = Softmax(
             vocabulary,
-            config.embedding if config.connections == "stacked" else config.hidden,
+            self.stack.widths[-1],
             config.embedding,
             config.tied,
             config.softmax.experts,
@@ -142,20 +158,24 @@ class RecurrentModel(nn.Module):
         """The state before any token: zeros."""
         return self.stack.initial_state(batch)
 
-    def forward(self, tokens: Tensor, state: list[State]) -> Output:
-        """tokens: (T, B) -> what predicts the token after each."""
+    def forward(self, tokens: Tensor | PackedSequence, state: list[State]) -> Output:
+        """tokens: (T, B), or packed sentences -> what predicts the token after each."""
         rates, drop = self.rates, locked_dropout if self.config.dropout.locked else step_dropout
-        x = embedding_dropout(self.embedding, tokens, rates.embedding, self.training)
-        x = drop(x, rates.input, self.training)
-        hidden, layers, after = self.stack(x, state)
-        return Output(hidden, drop(hidden, rates.output, self.training), layers, after)
+        packed = tokens if isinstance(tokens, PackedSequence) else None
+        sizes = packed.batch_sizes if packed else None
+        rows = tokens.data if isinstance(tokens, PackedSequence) else tokens
+        x = embedding_dropout(self.embedding, rows, rates.embedding, self.training)
+        x = drop(x, rates.input, self.training, sizes)
+        hidden, layers, after = self.stack(packed._replace(data=x) if packed else x, state)
+        return Output(hidden, drop(hidden, rates.output, self.training, sizes), layers, after)
 
-    def nll_sum(self, x: Tensor, targets: Tensor) -> Tensor:
+    def nll_sum(self, x: Tensor, targets: Tensor, counts: Tensor | None = None) -> Tensor:
         """Summed -ln p(target | x) in nats, differentiable; x: (..., H), targets: (...).
 
         With x (..., D, H), p is the mean over D dropout samples. A target of -1 does not count.
+        counts: how much each target counts, shaped like them; none: 1.
         """
-        return self.softmax.nll_sum(x, targets, self.embedding)
+        return self.softmax.nll_sum(x, targets, self.embedding, counts)
 
     def log_prob(self, x: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:
         """ln p(target | x) of each token, without gradient."""
@@ -174,7 +194,7 @@ def build_stack(config: RecurrentConfig, rates: Rates) -> Stack:
     """The layers that `config` describes; its sizes are decided."""
     widths = [config.hidden] * config.layers
     if config.connections == "stacked":
-        widths[-1] = config.embedding
+        widths[-1] = config.last_hidden or config.embedding
     cells, inputs = [], config.embedding
     for width in widths:
         cells.append(build_cell(config, inputs, width, rates))

@@ -61,25 +61,29 @@ def mask(shape: Sequence[int], p: float, like: Tensor) -> Tensor:
     return (halves >= threshold).to(like.dtype).mul_(1 / (1 - p))
 
 
-def locked_dropout(x: Tensor, p: float, training: bool) -> Tensor:
+def locked_dropout(x: Tensor, p: float, training: bool, sizes: Tensor | None = None) -> Tensor:
     """Variational ("locked") dropout: one mask per example, shared over time.
 
-    x: (T, B, E). The mask m ~ Bernoulli(1 - p) / (1 - p) has shape (1, B, E).
+    x: (T, B, E). The mask m ~ Bernoulli(1 - p) / (1 - p) has shape (1, B, E). Or x: (N, E), the
+    rows of packed sentences, `sizes[t]` of them at step t, with a mask for each sentence.
     """
     if not training or p == 0:
         return x
-    return x * mask((1, *x.shape[1:]), p, x)
+    if sizes is None:
+        return x * mask((1, *x.shape[1:]), p, x)
+    sentence = torch.cat([torch.arange(size, device=x.device) for size in sizes.tolist()])
+    return x * mask((int(sizes[0]), x.shape[1]), p, x)[sentence]
 
 
-def step_dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """A new mask at each step: x (T, B, E), as is the mask."""
+def step_dropout(x: Tensor, p: float, training: bool, sizes: Tensor | None = None) -> Tensor:
+    """A new mask at each step: x (T, B, E) or (N, E), as is the mask."""
     if not training or p == 0:
         return x
     return x * mask(x.shape, p, x)
 
 
 def embedding_dropout(weight: Tensor, tokens: Tensor, p: float, training: bool) -> Tensor:
-    """Look up `tokens` (T, B) in `weight` (V, E), whole words of the matrix dropped.
+    """Look up `tokens` (T, B), or (N,), in `weight` (V, E), whole words of the matrix dropped.
 
     A dropped word vanishes wherever it occurs in this pass; the others are scaled by 1 / (1 - p).
     Only the mask's entries of the words that occur are applied, which is the same as masking the

@@ -58,17 +58,23 @@ def _exponentiate(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class _NegativeLogLikelihood(torch.autograd.Function):
-    """sum_n -ln p(t_n), p(t_n) = sum_c exp(a_nc) softmax(W y_nc + b)[t_n], and its gradients.
+    """sum_n -v_n ln p(t_n), p(t_n) = sum_c exp(a_nc) softmax(W y_nc + b)[t_n], and its gradients.
 
-    Shapes: y (N, C, E), a (N, C), W (V, E), b (V,), t (N,). With r_nc, the posterior probability
-    of component c given t_n, the gradient with respect to a component's logits is
-    r_nc (softmax(W y_nc + b) - onehot(t_n)), and with respect to a_nc it is -r_nc. With one
-    component and a = 0 this is cross entropy.
+    Shapes: y (N, C, E), a (N, C), W (V, E), b (V,), t (N,), v (N,) constants. With r_nc, the
+    posterior probability of component c given t_n, the gradient with respect to a component's
+    logits is v_n r_nc (softmax(W y_nc + b) - onehot(t_n)), and with respect to a_nc it is
+    -v_n r_nc. With one component, a = 0 and v = 1 this is cross entropy.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, y: Tensor, log_weights: Tensor, weight: Tensor, bias: Tensor, targets: Tensor
+        ctx: Any,
+        y: Tensor,
+        log_weights: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        targets: Tensor,
+        counts: Tensor,
     ) -> Tensor:
         grad_y, grad_log_weights = y.new_empty(y.shape), torch.empty_like(log_weights)
         grad_weight, grad_bias = torch.zeros_like(weight), torch.zeros_like(bias)
@@ -84,8 +90,9 @@ class _NegativeLogLikelihood(torch.autograd.Function):
             logits = torch.addmm(bias, inputs, weight.t(), out=memory[: len(inputs)])
             log_p, z = _exponentiate(logits, target)
             joint = log_weights[block] + log_p.view(-1, components)
-            total -= joint.logsumexp(1).sum()
-            posterior = joint.softmax(1)
+            count = counts[block, None]
+            total -= (count * joint.logsumexp(1, keepdim=True)).sum()
+            posterior = count * joint.softmax(1)
             grad_log_weights[block] = -posterior
             # Now e - Z onehot(t), which is Z times the gradient of one component alone. Posterior
             # and 1/Z scale the narrow factors of the products, never a block of logits.
@@ -100,7 +107,7 @@ class _NegativeLogLikelihood(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = grad_outputs
-        return *(grad * saved for saved in ctx.saved_tensors), None
+        return *(grad * saved for saved in ctx.saved_tensors), None, None
 
 
 class Softmax(nn.Module):
@@ -163,16 +170,20 @@ class Softmax(nn.Module):
         y = y.reshape(tokens, samples * self.experts, weight.shape[1])
         return y, log_weights - math.log(samples)
 
-    def nll_sum(self, x: Tensor, targets: Tensor, embedding: Tensor) -> Tensor:
+    def nll_sum(
+        self, x: Tensor, targets: Tensor, embedding: Tensor, counts: Tensor | None = None
+    ) -> Tensor:
         """The summed negative log-likelihood in nats, a scalar to differentiate.
 
         x: (*targets.shape, H), or (*targets.shape, D, H): D dropout samples, whose probabilities
-        are averaged, p = 1/D sum_d p_d (Melis 2023, section 4.3).
+        are averaged, p = 1/D sum_d p_d (Melis 2023, section 4.3). counts: how much each target
+        counts, shaped like them, without gradient; none: 1.
         """
         weight = self._weight(embedding)
         rows, kept = counted(x, targets)
         y, log_weights = self._components(rows, weight)
-        return _NegativeLogLikelihood.apply(y, log_weights, weight, self.bias, kept)
+        counts = y.new_ones(len(kept)) if counts is None else counts[targets >= 0].to(y.dtype)
+        return _NegativeLogLikelihood.apply(y, log_weights, weight, self.bias, kept, counts)
 
     def scores(
         self, x: Tensor, targets: Tensor, words: Tensor, embedding: Tensor

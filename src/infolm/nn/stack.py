@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, cast
 
 from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
 
 from infolm.nn.cells.base import Cell, State
 from infolm.nn.dropout import Rates, locked_dropout, step_dropout
@@ -13,7 +14,8 @@ Connections = Literal["stacked", "skip", "residual"]
 
 class StackOutput(NamedTuple):
     """output (T, B, H): what the softmax reads, before its dropout. layers: what every layer put
-    out, before any dropout, (T, B, H_l) each. state: of each layer after the last step."""
+    out, before any dropout, (T, B, H_l) each. state: of each layer after the last step. Of packed
+    sentences, output and layers are the rows (N, H), the state that after each one's last token."""
 
     output: Tensor
     layers: list[Tensor]
@@ -39,22 +41,27 @@ class Stack(nn.Module):
         self.connections, self.rates = connections, rates
         self.drop = locked_dropout if locked else step_dropout
         self.cells = nn.ModuleList(cells)
+        self.widths = [cell.hidden for cell in cells]
 
     def initial_state(self, batch: int) -> list[State]:
         return [cast(Cell, cell).initial_state(batch) for cell in self.cells]
 
-    def forward(self, x: Tensor, state: Sequence[State]) -> StackOutput:
-        """x: (T, B, E), already dropped."""
+    def forward(self, x: Tensor | PackedSequence, state: Sequence[State]) -> StackOutput:
+        """x: (T, B, E), already dropped; or sentences of several lengths, packed."""
+        packed = x if isinstance(x, PackedSequence) else None
+        sizes = packed.batch_sizes if packed else None
+        x = x.data if isinstance(x, PackedSequence) else x
         layers: list[Tensor] = []
         after: list[State] = []
         total: Tensor | None = None
         for cell, before in zip(self.cells, state, strict=True):
-            h, new = cell(x, before)
+            h, new = cell(packed._replace(data=x) if packed else x, before)
+            h = h.data if packed else h
             layers.append(h)
             after.append(new)
             if self.connections == "stacked" and len(layers) == len(self.cells):
                 return StackOutput(h, layers, after)
-            x = self.drop(h, self.rates.hidden, self.training)
+            x = self.drop(h, self.rates.hidden, self.training, sizes)
             if self.connections != "stacked":
                 total = x if total is None else total + x
             if self.connections == "residual":

@@ -117,6 +117,12 @@ def load(path: Path) -> dict[str, Any]:
     return state
 
 
+def mark(path: Path) -> str:
+    """The SHA-256 that `save` wrote into the file, without reading all of it."""
+    with safe_open(path, framework="pt") as file:
+        return str(json.loads(file.metadata()[METADATA])["sha256"])
+
+
 def _advice(path: Path) -> str:
     others = [other for other in checkpoints(path.parent) if other != path]
     if others:

@@ -19,9 +19,10 @@ from infolm.averaging.base import MEAN, RAW, Averager
 from infolm.averaging.tail import worse_than_recent
 from infolm.data.stream import Feed
 from infolm.errors import RunError
-from infolm.objectives.base import Estimate, Objective
+from infolm.objectives.base import Estimate, Learner, Objective
 from infolm.section import Section
 from infolm.training import checkpoint
+from infolm.training.optimisers import load_optimiser
 from infolm.training.run import MetricsLog, RunFolder
 from infolm.training.schedule import Schedule
 
@@ -90,9 +91,10 @@ class Loop:
     """Trains `model` on the sum of `terms` and leaves the best weights in the run's folder.
 
     A step draws a batch from each term's feed, adds the weighted losses, and takes one step of the
-    optimiser. `validate` measures the present weights: nats per token on the validation split.
-    Everything that decides what comes next is in `state_dict`, so that a run that is killed and
-    resumed ends with the same bytes as one left alone.
+    optimiser, and of that of each term that learns itself. `validate` measures the present weights:
+    nats per token on the validation split. Everything that decides what comes next is in
+    `state_dict`, so that a run that is killed and resumed ends with the same bytes as one left
+    alone.
 
     With `config.recover`, a loss that is no longer finite, or a validation loss that has blown up,
     is no end: weights, optimiser and averager go back to the best validation (or to the start), the
@@ -117,6 +119,9 @@ class Loop:
         self.raw_model = model
         self.model, self.optimiser = fabric.setup(model, optimiser)
         self.terms, self.schedule, self.averager = terms, schedule, averager
+        self.learners = {
+            term.name: term.objective for term in terms if isinstance(term.objective, Learner)
+        }
         self.validate, self.config, self.clip = validate, config, clip or math.inf
         self.run_folder, self.watcher = run, watcher
         self.base_rates = [group["lr"] for group in optimiser.param_groups]
@@ -210,6 +215,8 @@ class Loop:
             group["lr"] = rate * scale * batches[0].rate_scale
         self.optimiser.step()
         self.optimiser.zero_grad()
+        for learner in self.learners.values():
+            learner.step()
         self.step += 1
         self.averager.update(self.step)
         for term, estimate in zip(self.terms, estimates, strict=True):
@@ -231,9 +238,13 @@ class Loop:
         if best:
             with self.averager.swapped_in(answer):
                 checkpoint.save(self.run_folder.model, self.raw_model.state_dict())
+            for name, learner in self.learners.items():
+                self.run_folder.save_learner(name, learner.state_dict())
         lengths = {f"{name}_length": length for name, length in self.averager.lengths().items()}
         events = self.averager.validated(losses, self.progress())
         events += self.schedule.validated(loss)
+        for learner in self.learners.values():
+            events += learner.validated(events, self.progress())
         patience = self.config.stop_patience
         if patience and worse_than_recent(loss, self.losses, patience):
             self.stopped = True
@@ -278,6 +289,8 @@ class Loop:
             self.run_folder.best, checkpoint.load(self.run_folder.best)
         )
         self.optimiser.zero_grad()
+        for learner in self.learners.values():
+            learner.discard()
         self.recoveries += 1
         for term in self.terms:
             term.carry = None
@@ -331,14 +344,15 @@ class Loop:
             "model": self.raw_model.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "averager": self.averager.state_dict(),
+            "learners": {name: learner.state_dict() for name, learner in self.learners.items()},
         }
 
     def _load_weights_and_optimiser(self, path: Path, state: dict[str, Any]) -> None:
         checkpoint.restore_weights(path, self.raw_model, state["model"])
-        slots = state["optimiser"]["state"]
-        state["optimiser"]["state"] = {int(index): slot for index, slot in slots.items()}
-        self.optimiser.load_state_dict(state["optimiser"])
+        load_optimiser(self.optimiser, state["optimiser"])
         self.averager.load_state_dict(self.fabric.to_device(state["averager"]))
+        for name, learner in self.learners.items():
+            learner.load_state_dict(state["learners"][name])
 
     def save(self) -> None:
         """Write a checkpoint of this moment."""

@@ -1,7 +1,7 @@
 """Optimisers by name."""
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from torch import nn, optim
@@ -54,3 +54,9 @@ def build_optimiser(
     betas = (config.beta1, config.beta2)
     rule = optim.RAdam if isinstance(config, RAdamConfig) else optim.Adam
     return rule(parameters, lr=rate, weight_decay=decay, betas=betas)
+
+
+def load_optimiser(optimiser: optim.Optimizer, state: dict[str, Any]) -> None:
+    """Go back to a `state_dict` that was in a file, where the keys of slots are strings."""
+    slots = {int(index): slot for index, slot in state["state"].items()}
+    optimiser.load_state_dict({**state, "state": slots})

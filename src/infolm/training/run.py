@@ -5,6 +5,7 @@ tokenizer.json     the vocabulary
 corpus.json        the text: its name, SHA-256 and number of tokens
 model.safetensors  the answer so far: the weights best on the validation split
 metrics.jsonl      a record a line: steps, validations, events
+bmi.safetensors    what a regulariser learnt beside those weights: its critic
 checkpoints/       the whole state, to resume from; with train.recover, that of the best validation
 tensorboard/       the same numbers for TensorBoard
 measurements.json  what `infolm evaluate` found
@@ -25,6 +26,7 @@ from typing import Any, Self
 from filelock import FileLock, Timeout
 
 from infolm.errors import InfolmError
+from infolm.training import checkpoint
 
 
 class RunFolder:
@@ -48,6 +50,24 @@ class RunFolder:
     def tuned(self, *names: str) -> Path:
         """Where settings of the first of `names`, tuned together with the others, are kept."""
         return self.path / f"{'-'.join(names)}.json"
+
+    def learner(self, name: str) -> Path:
+        """Where what the term `name` has learnt is kept, beside the best weights."""
+        return self.path / f"{name}.safetensors"
+
+    def save_learner(self, name: str, state: dict[str, Any]) -> None:
+        """Keep what the term has learnt, and the mark of the weights it goes with."""
+        checkpoint.save(self.learner(name), {**state, "model": checkpoint.mark(self.model)})
+
+    def load_learner(self, name: str) -> dict[str, Any]:
+        """What the term has learnt; refused if it goes with other weights than the run's."""
+        state = checkpoint.load(self.learner(name))
+        if state.pop("model") != checkpoint.mark(self.model):
+            raise InfolmError(
+                f"{self.learner(name)} is the critic of another model than {self.model}: bring its "
+                "own back, or delete it to begin with a new critic"
+            )
+        return state
 
     @classmethod
     def existing(cls, path: Path) -> "RunFolder":

@@ -1,0 +1,159 @@
+"""Neighbouring sentences of a corpus, and others that stand near: what BMI is trained on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from infolm.data.episodes import places, side_by_side
+from infolm.data.stream import PADDING
+from infolm.errors import InfolmError
+
+
+class PairBatch(NamedTuple):
+    """M sentences, those that follow them, and those drawn from near by.
+
+    x, y, drawn: (T, M) tokens each, a sentence in a column, `PADDING` after its end, T the longest
+    of its own array. log_proposal: (M,), ln G of what was drawn.
+    """
+
+    x: Any
+    y: Any
+    drawn: Any
+    log_proposal: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Sentences:
+    """A text (N,) as S sentences: sentence i is tokens[bounds[i] : bounds[i + 1]].
+
+    document: (S,), the number of the document each belongs to, rising.
+    """
+
+    tokens: npt.NDArray[Any]
+    bounds: npt.NDArray[np.int64]
+    document: npt.NDArray[np.int64]
+
+    def read(self, chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The sentences with these numbers (M,), in columns: (T, M)."""
+        starts, ends = self.bounds[chosen], self.bounds[chosen + 1]
+        found, inside = side_by_side(self.tokens, starts, ends - starts)
+        return np.where(inside, found, PADDING)
+
+
+def sentences(
+    tokens: npt.NDArray[Any], eos: int, ends: Sequence[int] = (), heading: int | None = None
+) -> Sentences:
+    """Cut `tokens` (N,) at the end of each line, and after each of the tokens `ends`.
+
+    An <eos> belongs to the sentence before it, so that an empty line is none, and the stop at the
+    end of a line makes no sentence of the <eos> alone; empty lines at the very beginning are left
+    out. With `heading`, a new document begins at each of the `titles`; without, all is one.
+    """
+    line_ends = places(tokens, eos) + 1
+    cuts = np.unique(np.concatenate([line_ends, *(places(tokens, end) + 1 for end in ends)]))
+    inner = cuts[cuts < len(tokens)]
+    inner = inner[tokens[inner] != eos]
+    bounds = np.concatenate([[0], inner, [len(tokens)]]).astype(np.int64)
+    if tokens[0] == eos:
+        bounds = bounds[1:]
+    starts = bounds[:-1]
+    document = np.zeros(len(starts), np.int64)
+    if heading is not None:
+        document = np.cumsum(np.isin(starts, titles(tokens, line_ends, heading)))
+    return Sentences(tokens, bounds, document)
+
+
+def titles(
+    tokens: npt.NDArray[Any], line_ends: npt.NDArray[np.int64], heading: int
+) -> npt.NDArray[np.int64]:
+    """Where the lines like "= Title =" begin that stand between empty lines.
+
+    line_ends: (L,), one after the <eos> of each line. Tables, too, have lines such as "= Played ,
+    W =", but not between empty ones: WikiText-2 has 600 articles by this rule, as its authors say.
+    """
+    starts = np.concatenate([[0], line_ends[:-1]]).astype(np.int64)
+    empty = line_ends - starts == 1
+    alone = np.append(True, empty[:-1]) & np.append(empty[1:], False)
+    alone &= line_ends - starts > 3
+    first, end = starts[alone], line_ends[alone]
+    titled = (tokens[first] == heading) & (tokens[first + 1] != heading)
+    return first[titled & (tokens[end - 2] == heading)]
+
+
+def segments(tokens: npt.NDArray[Any], length: int) -> Sentences:
+    """Cut `tokens` (N,) into stretches of `length` tokens; what is left over is not used."""
+    count = len(tokens) // length
+    return Sentences(tokens, np.arange(count + 1) * length, np.zeros(count, np.int64))
+
+
+def draw_near(
+    rest: npt.NDArray[np.int64], geometric: float, rng: np.random.Generator
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """k with G(k) = (1 - lambda)^k lambda, drawn again while k >= `rest`, and ln G(k), (M,) each.
+
+    That is the geometric distribution given k < rest, so G(k) = (1 - lambda)^k lambda / (1 - (1 -
+    lambda)^rest), found by inverting its distribution function. lambda = `geometric` in (0, 1).
+    """
+    log_stay = np.log1p(-geometric)
+    total = -np.expm1(rest * log_stay)
+    uniform = rng.random(len(rest))
+    k = np.floor(np.log1p(-uniform * total) / log_stay).astype(np.int64)
+    k = np.minimum(k, rest - 1)  # against rounding
+    return k, k * log_stay + np.log(geometric) - np.log(total)
+
+
+class SentencePairs:
+    """Batches of M pairs (S_l, S_{l+1}) of one document, pass after pass in a new order.
+
+    With m = l + 1, the sentence drawn from near by is S_{m+k}, k as in `draw_near`, within the
+    document. What is left at the end of a pass and fills no batch is not used in it. All is a
+    function of the seed, the pass and the position in it.
+    """
+
+    def __init__(self, text: Sentences, batch: int, geometric: float, seed: int) -> None:
+        self.text, self.geometric, self.seed = text, geometric, seed
+        document = text.document
+        self._first = np.flatnonzero(document[:-1] == document[1:])
+        if len(self._first) < 2:
+            raise InfolmError(
+                f"the training split has {len(document)} sentence{'s'[: len(document) != 1]}, and "
+                "neighbours to learn from are two pairs at least: bring more text, name tokens "
+                "that end a sentence in regularisers.bmi.ends, or set regularisers.bmi.segment"
+            )
+        self.batch = min(batch, len(self._first))
+        last = np.searchsorted(document, document[self._first], side="right") - 1
+        self._rest = last - self._first  # sentences from m on
+        self.epoch = 0
+        self._position = 0
+        self._draw()
+
+    def _draw(self) -> None:
+        self._order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self._first))
+
+    def next(self) -> PairBatch:
+        start = self._position * self.batch
+        chosen = self._order[start : start + self.batch]
+        rng = np.random.default_rng([self.seed, self.epoch, self._position])
+        first = self._first[chosen]
+        k, log_proposal = draw_near(self._rest[chosen], self.geometric, rng)
+        self._position += 1
+        if self._position == len(self._order) // self.batch:
+            self._position, self.epoch = 0, self.epoch + 1
+            self._draw()
+        read = self.text.read
+        return PairBatch(
+            read(first), read(first + 1), read(first + 1 + k), log_proposal.astype(np.float32)
+        )
+
+    def fraction(self) -> float:
+        return self._position / (len(self._order) // self.batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "position": self._position}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.epoch, self._position = state["epoch"], state["position"]
+        self._draw()
