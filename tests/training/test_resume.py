@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 STEPS = 24
 
@@ -84,10 +85,13 @@ def records(run: Path) -> list[dict]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_sigkill_at_many_places_and_resume_gives_the_same_bytes(tmp_path, small_text):
-    from training_tiny import tiny_file
+@pytest.mark.parametrize("regularisers", [{}, {"bmi": {"batch": 4}}], ids=["plain", "bmi"])
+def test_sigkill_at_many_places_and_resume_gives_the_same_bytes(tmp_path, small_text, regularisers):
+    from training_tiny import tiny_tree
 
-    recipe = tiny_file(tmp_path, small_text, max_steps=STEPS, checkpoint_seconds=0)
+    recipe = tmp_path / "tiny.yaml"
+    tree = tiny_tree(small_text, max_steps=STEPS, checkpoint_seconds=0)
+    recipe.write_text(yaml.safe_dump(tree | {"regularisers": regularisers}))
     script = HARNESS.format(
         recipe=str(recipe), folder=str(tmp_path), tests=str(Path(__file__).parents[1])
     )
@@ -100,8 +104,10 @@ def test_sigkill_at_many_places_and_resume_gives_the_same_bytes(tmp_path, small_
     alone = tmp_path / "alone"
     last = f"checkpoints/step-{STEPS:09d}.safetensors"
     assert any(record.get("name") == "triggered" for record in records(alone))
+    files = ["model.safetensors", last, "recipe.yaml", "tokenizer.json"]
+    files += [f"{name}.safetensors" for name in regularisers]
     for name, run in runs.items():
-        for file in ("model.safetensors", last, "recipe.yaml", "tokenizer.json"):
+        for file in files:
             assert (run / file).read_bytes() == (alone / file).read_bytes(), (name, file)
         assert records(run) == records(alone), name
         assert not list(run.glob(".*.writing")), name

@@ -74,9 +74,9 @@ def titles(
     line_ends: (L,), one after the <eos> of each line. Tables, too, have lines such as "= Played ,
     W =", but not between empty ones: WikiText-2 has 600 articles by this rule, as its authors say.
     """
-    starts = np.concatenate([[0], line_ends[:-1]]).astype(np.int64)
+    starts = np.append(0, line_ends)[:-1]
     empty = line_ends - starts == 1
-    alone = np.append(True, empty[:-1]) & np.append(empty[1:], False)
+    alone = np.append(True, empty)[:-1] & np.append(empty, False)[1:]
     alone &= line_ends - starts > 3
     first, end = starts[alone], line_ends[alone]
     titled = (tokens[first] == heading) & (tokens[first + 1] != heading)
