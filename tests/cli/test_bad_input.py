@@ -141,6 +141,11 @@ def test_a_prompt_of_unknown_words(infolm, trained):
         (["evaluate", "--mc", "3", "--mc-rate", "9"], "the largest rate is 0.3"),
         (["evaluate", "--episodic", "--mc", "3"], "leave out --dynamic, --mc"),
         (["evaluate", "--episodic", "--streams", "3"], "and --streams"),
+        (["evaluate", "--generated", "20000"], "add --reverse"),
+        (["evaluate", "--real"], "add --reverse"),
+        (["evaluate", "--reverse", "--generated", "50"], "too short a text to measure: take 10000"),
+        (["evaluate", "--reverse", "--mi", "--generated", "20000"], "take 36000 at least"),
+        (["evaluate", "--mi", "--real"], "of the training text, which has"),
         (["generate", "--temperature", "0"], "temperature"),
         (["generate", "--top-k", "0"], "top_k"),
         (["generate", "--top-p", "1.5"], "top_p"),
@@ -149,3 +154,11 @@ def test_a_prompt_of_unknown_words(infolm, trained):
 def test_options_that_make_no_sense(infolm, trained, options, words):
     command, *rest = options
     one_sentence(infolm(command, trained, *rest), words)
+
+
+def test_what_is_written_in_single_sentences_is_no_running_text(infolm, tmp_path, small_text):
+    recipe = tiny_file(tmp_path, small_text, max_steps=2)
+    sentences = "feed={kind: episodes, batch: 100}"
+    assert infolm("train", recipe, "--out", tmp_path / "run", sentences).code == 0
+    for option in ("--reverse", "--mi"):
+        one_sentence(infolm("evaluate", tmp_path / "run", option), "trained on single sentences")

@@ -21,7 +21,8 @@ def test_a_run_gives_bits_per_character_and_per_byte(infolm, tmp_path, tokens, b
     run = tmp_path / "run"
     done = infolm("train", tmp_path / "r.yaml", "--out", run)
     assert done.code == 0, done.err
-    results = json.loads(infolm("evaluate", run, "--split", "test", "--json").out)
+    options = ("--split", "test", "--reverse", "--generated", 10_000, "--json")
+    results = json.loads(infolm("evaluate", run, *options).out)
     found = {result["metric"]: result for result in results}
     nll = found["nll"]["value"] * found["nll"]["tokens"] / math.log(2)
     # The test split is the last lines that make 5% of the bytes; its first token is not predicted.
@@ -31,6 +32,8 @@ def test_a_run_gives_bits_per_character_and_per_byte(infolm, tmp_path, tokens, b
     assert found["nll"]["tokens"] == sizes["character" if tokens == "char" else "byte"]
     for unit, size in sizes.items():
         assert found[f"bits_per_{unit}"]["value"] == pytest.approx(nll / size)
+        bits = found["reverse_nll"]["value"] / found["nll"]["value"] * nll / size
+        assert found[f"reverse_bits_per_{unit}"]["value"] == pytest.approx(bits)
     assert found["bits_per_character"]["value"] > found["bits_per_byte"]["value"]
 
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from training_tiny import Silent, quiet, tiny_file, tiny_tree
@@ -14,6 +15,8 @@ from training_tiny import Silent, quiet, tiny_file, tiny_tree
 from infolm.config import Recipe
 from infolm.data import synthetic
 from infolm.data.synthetic import true_entropy
+from infolm.evaluation import generated
+from infolm.evaluation.generated import text_information
 from infolm.experiment import train
 
 MEASUREMENT_KEYS = {
@@ -251,6 +254,41 @@ def test_evaluate_shows_how_far_above_the_true_entropy_a_model_is(infolm, drawn,
     shown = infolm("evaluate", drawn, "--split", "test", "--streams", "4").out
     assert "nll_above_entropy" in shown
     assert "true_entropy" in shown
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Two folds and a few steps where there would be ten and thousands: not to be believed."""
+    monkeypatch.setattr(generated, "FOLDS", 2)
+    monkeypatch.setattr(generated, "text_information", partial(text_information, steps=3))
+
+
+def test_what_a_model_writes_is_measured_beside_real_text(infolm, drawn, quick, monkeypatch):
+    monkeypatch.setenv("INFOLM_CACHE", str(drawn.parent / "tokenised"))
+    options = ("--split", "test", "--streams", 4, "--generated", 10_000, "--json")
+    done = infolm("evaluate", drawn, "--reverse", "--mi", "--real", *options)
+    assert done.code == 0, done.err
+    assert "the mutual information of 10,000 tokens that the model wrote" in done.err
+    results = json.loads(done.out)
+    assert all(set(result) == MEASUREMENT_KEYS for result in results)
+    for metric in ("mutual_information", "mutual_information_shuffled"):
+        splits = [(r["split"], r["unit"], r["tokens"]) for r in results if r["metric"] == metric]
+        assert splits == [("generated", "nats", 10_000), ("train", "nats", 10_000)]
+    above = [r for r in results if r["metric"] == "reverse_nll_above_entropy"]
+    written, real = above
+    assert written["method"].endswith("10,000 tokens that the model wrote (seed 1)")
+    assert real["method"].endswith("10,000 tokens of the training text itself (seed 1)")
+    # The run has seen a few steps only, so its text teaches less than the language's own.
+    assert -3 * real["stderr"] < real["value"] < written["value"] - 3 * written["stderr"]
+    kept = json.loads((drawn / "measurements.json").read_text())
+    assert all(result in kept for result in results)
+
+    again = infolm("evaluate", drawn, "--reverse", *options)
+    assert [r for r in json.loads(again.out) if r in results] == json.loads(again.out)
+    other = infolm("evaluate", drawn, "--reverse", "--seed", 2, *options)
+    (third,) = (r for r in json.loads(other.out) if r["metric"] == "reverse_nll")
+    assert third["method"].endswith("(seed 2)")
+    assert third["value"] not in [r["value"] for r in results]
 
 
 def test_generate_is_reproducible_by_seed(infolm, trained):

@@ -1,6 +1,8 @@
 """The mutual information of passages of a text."""
 
 import math
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from infolm.evaluation.generated import (
     TokenText,
     check_text,
     exact,
+    information_measurements,
+    least_tokens,
     read_text,
     text_information,
 )
@@ -140,3 +144,51 @@ def test_a_corpus_is_read_as_its_results_count_it(monkeypatch):
     characters = read_text("markov", tokens="char")
     assert characters.kind == "char"
     assert characters.language is None
+
+
+def test_no_pair_is_of_two_rows(monkeypatch):
+    """The rows of (S, T) are texts of their own: here each says its own number."""
+    made = []
+
+    class Recorded:
+        def __init__(self, *arguments, **settings):
+            pass
+
+        def estimate(self, x, y):
+            made.append((x, y))
+
+    monkeypatch.setattr(generated, "Segments", Recorded)
+    rows = np.repeat(np.arange(7)[:, None], 29, axis=1)
+    text_information(TokenText("rows", None, "word", rows, 7), length=4, gap=2)
+    ((x, y),) = made
+    assert x.shape == y.shape == (7 * 2, 4)
+    assert (x == x[:, :1]).all()
+    assert (x == y).all()
+
+
+def test_measurements_of_a_text_and_of_its_shuffled_pairs(chain, monkeypatch):
+    short = partial(text_information, length=2, gap=0, steps=150)
+    monkeypatch.setattr(generated, "FOLDS", 2)
+    monkeypatch.setattr(generated, "text_information", short)
+    drawn = drawn_from(chain)
+    rows = replace(drawn, tokens=drawn.tokens.reshape(10, -1))
+    results, warning = information_measurements(rows, "generated", "a text", 3)
+    itself, shuffled = results
+    truth = chain.segment_information(2, 0, 2)
+    assert 0.8 * truth < itself.value < truth + 3 * itself.stderr
+    assert abs(shuffled.value) < 3 * itself.stderr  # of as many pairs, so about as uncertain
+    assert (itself.metric, shuffled.metric) == (
+        "mutual_information",
+        "mutual_information_shuffled",
+    )
+    for each in results:
+        assert (each.unit, each.split, each.tokens) == ("nats", "generated", 6000)
+        assert each.method == "js-dv, 1,500 pairs of segments of a text"
+    assert warning == "2 of 2 critics were still improving after 150 steps"
+
+
+@pytest.mark.parametrize("rows", [1, 100, 300])
+def test_the_shortest_text_that_can_be_measured(rows):
+    """Ten folds need 400 pairs of 90 tokens."""
+    length = least_tokens(rows) // rows
+    assert rows * (length // 90) >= 400 > rows * ((length - 1) // 90)

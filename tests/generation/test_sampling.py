@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import chi2
 from torch import Tensor
 
 from infolm.errors import InfolmError
@@ -22,6 +23,8 @@ from infolm.generation.sampling import (
     top_k,
     typical,
 )
+from infolm.generation.text import STREAMS, write_long
+from infolm.models.recurrent import RecurrentConfig, RecurrentModel, SoftmaxConfig
 
 V = 8
 
@@ -299,3 +302,53 @@ def test_bad_settings_are_refused(setting, message):
 def test_forbidding_every_word_is_refused(chain):
     with pytest.raises(InfolmError, match="forbidden"):
         sample(chain, SamplingSettings(forbid=tuple(range(V))))
+
+
+def p_value(counts, expected):
+    """Of Pearson's chi-square test: below 0.001 once in a thousand true hypotheses."""
+    likely = expected > 0
+    assert not counts[~likely].any()
+    statistic = ((counts - expected)[likely] ** 2 / expected[likely]).sum()
+    return chi2.sf(float(statistic), int(likely.sum()) - 1)
+
+
+@pytest.mark.parametrize("experts", [1, 3])
+def test_a_recurrent_model_writes_its_own_pairs_of_words(experts):
+    """All pairs that may follow <eos>, enumerated: p(a | eos) p(b | eos, a)."""
+    torch.manual_seed(0)
+    config = RecurrentConfig(
+        embedding=6, hidden=9, layers=2, softmax=SoftmaxConfig(experts=experts)
+    )
+    model = RecurrentModel(config, V).double().eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(4)  # so that the probabilities are not all alike
+        firsts = torch.stack([torch.full((V,), 5), torch.arange(V)])
+        output = model(firsts, model.initial_state(V))
+        log_p = model.log_probs(output.hidden)
+    joint = (log_p[0, 0, :, None] + log_p[1]).exp()
+    num = 20_000
+    generator = torch.Generator().manual_seed(1)
+    text = generate(model, torch.tensor([5]), 2, num, PLAIN, generator)
+    counts = torch.bincount(text[:, 0] * V + text[:, 1], minlength=V * V).reshape(V, V)
+    assert p_value(counts.double(), num * joint) > 0.001
+
+
+def test_a_long_text_has_the_frequencies_of_the_model(chain):
+    chain.embedding = chain.log_chain
+    text = torch.from_numpy(write_long(chain, 2, 30_000, seed=4))
+    assert text.shape == (STREAMS, 300)
+    before = torch.cat([torch.full((STREAMS, 1), 2), text[:, :-1]], 1)
+    pairs = torch.bincount((before * V + text).reshape(-1), minlength=V * V).reshape(V, V).double()
+    for counts, p in zip(pairs, chain.log_chain.exp(), strict=True):
+        assert p_value(counts, counts.sum() * p) > 0.001 / V
+
+
+def test_a_long_text_is_rounded_up_and_decided_by_its_seed(chain):
+    chain.embedding = chain.log_chain
+    told = []
+    text = write_long(chain, 2, 2 * STREAMS + 1, 4, lambda *progress: told.append(progress))
+    assert text.shape == (STREAMS, 3)
+    assert told == [(STREAMS, text.size), (2 * STREAMS, text.size), (text.size, text.size)]
+    assert (write_long(chain, 2, 2 * STREAMS, 4) == text[:, :2]).all()
+    assert (write_long(chain, 2, 2 * STREAMS, 5) != text[:, :2]).any()

@@ -191,3 +191,25 @@ def test_scaling_the_dropout_to_zero_is_evaluation():
     assert not torch.equal(model(tokens, model.initial_state(3)).dropped, expected)
     with pytest.raises(InfolmError, match="dropout rates times 4"), model.dropout_scaled(4.0):
         pass
+
+
+def test_the_last_layer_may_have_a_size_of_its_own_where_layers_are_stacked():
+    config = RecurrentConfig(embedding=6, hidden=9, layers=3, last_hidden=7)
+    assert RecurrentModel(config, 11).stack.widths == [9, 9, 7]
+    with pytest.raises(ValueError, match="last_hidden is for stacked layers"):
+        RecurrentConfig(last_hidden=7, connections="residual")
+
+
+def test_the_bmi_papers_models_have_their_22_and_35_million_weights():
+    for sizes, vocabulary, millions in (
+        ((280, 960, 620), 10_000, 22),
+        ((300, 1150, 650), 33_278, 35),
+    ):
+        embedding, hidden, last = sizes
+        config = RecurrentConfig(
+            embedding=embedding, hidden=hidden, last_hidden=last, softmax={"experts": 15}
+        )
+        with torch.device("meta"):
+            model = RecurrentModel(config, vocabulary)
+        weights = sum(parameter.numel() for parameter in model.parameters())
+        assert weights / 1e6 == pytest.approx(millions, abs=0.5)

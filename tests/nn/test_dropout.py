@@ -87,3 +87,15 @@ def test_nothing_happens_in_evaluation_and_no_random_number_is_drawn(p):
     assert drop_connect(weight, p, training=False) is weight
     assert torch.equal(embedding_dropout(weight, tokens, p, training=False), weight[tokens])
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_locked_mask_of_packed_sentences_is_one_for_each():
+    sizes = torch.tensor([3, 3, 2, 1, 1])
+    x = torch.ones(10, 40)
+    torch.manual_seed(0)
+    dropped = locked_dropout(x, 0.5, True, sizes)
+    of_sentence = {0: [0, 3, 6, 8, 9], 1: [1, 4, 7], 2: [2, 5]}
+    for rows in of_sentence.values():
+        assert (dropped[rows] == dropped[rows[0]]).all()
+    assert len({tuple(dropped[rows[0]].tolist()) for rows in of_sentence.values()}) == 3
+    assert set(dropped.unique().tolist()) == {0, 2}

@@ -40,13 +40,14 @@ def probabilities(head, x, embedding):
     return total
 
 
-def naive_nll(head, x, targets, embedding):
+def naive_nll(head, x, targets, embedding, counts=None):
     """The sum over tokens that are not padding of -ln of the samples' mean probability."""
     p = probabilities(head, x, embedding)
     if x.dim() > targets.dim() + 1:
         p = p.mean(-2)
     counted = targets >= 0
-    return -p[counted].gather(-1, targets[counted][:, None]).log().sum()
+    log_p = p[counted].gather(-1, targets[counted][:, None]).log().squeeze(-1)
+    return -(log_p if counts is None else counts[counted] * log_p).sum()
 
 
 def gradients(loss, head, *inputs):
@@ -82,6 +83,23 @@ def test_loss_and_every_gradient_are_the_naive_ones_for_any_block(
     torch.testing.assert_close(-each.sum(), theirs)
     read = [x, embedding] if tied else [x]
     torch.testing.assert_close(gradients(3 * ours, head, *read), gradients(3 * theirs, head, *read))
+
+
+@pytest.mark.parametrize("experts", [1, 3])
+@pytest.mark.parametrize("samples", [0, 2])
+def test_targets_count_as_much_as_they_are_given(experts, samples, monkeypatch):
+    monkeypatch.setattr(softmax, "_block_tokens", lambda weight, components: 3)
+    head, embedding = make(7, INPUTS, True, experts)
+    x = make_input(4, 2, *([samples] if samples else []), INPUTS)
+    targets = torch.tensor([[0, 3], [6, -1], [2, 2], [5, 1]])
+    counts = torch.tensor([[0.5, 2.0], [0.0, 9.0], [-1.0, 1.0], [0.1, 3.0]]).double()
+    ours = head.nll_sum(x, targets, embedding, counts)
+    naive = naive_nll(head, x, targets, embedding, counts)
+    torch.testing.assert_close(ours, naive)
+    for a, b in zip(
+        gradients(ours, head, x, embedding), gradients(naive, head, x, embedding), strict=True
+    ):
+        torch.testing.assert_close(a, b)
 
 
 @pytest.mark.parametrize("experts", [1, 3])

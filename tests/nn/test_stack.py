@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 from infolm.nn.cells.base import State
 from infolm.nn.cells.elman import Elman
@@ -76,3 +77,20 @@ def test_scaled_rates_scale_and_come_back():
     with rates.scaled(0.5):
         assert (rates.hidden, rates.weight, rates.input) == (0.2, 0.1, 0.0)
     assert rates == Rates(hidden=0.4, weight=0.2)
+
+
+@pytest.mark.parametrize("connections", ["stacked", "skip", "residual"])
+def test_packed_sentences_are_each_read_by_themselves(connections):
+    module = stack(connections).eval()
+    sentences = [torch.randn(length, SIZE, dtype=torch.double) for length in (2, 5, 1, 5, 3)]
+    packed = pack_sequence(sentences, enforce_sorted=False)
+    start = [tuple(torch.randn_like(t) for t in layer) for layer in module.initial_state(5)]
+    found = module(packed, start)
+    for i, sentence in enumerate(sentences):
+        alone = module(sentence[:, None], [tuple(t[:, i : i + 1] for t in s) for s in start])
+        rows = [found.output, *found.layers]
+        for whole, own in zip(rows, [alone.output, *alone.layers], strict=True):
+            padded, _ = pad_packed_sequence(packed._replace(data=whole))
+            torch.testing.assert_close(padded[: len(sentence), i], own[:, 0])
+        for (after,), (own_after,) in zip(found.state, alone.state, strict=True):
+            torch.testing.assert_close(after[:, i], own_after[:, 0])

@@ -8,7 +8,15 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from infolm.reports.curves import POINTS, draw, epoch_ticks, limits, perplexity_ticks
+from infolm.reports.curves import (
+    POINTS,
+    draw,
+    draw_after,
+    draw_regulariser,
+    epoch_ticks,
+    limits,
+    perplexity_ticks,
+)
 from infolm.reports.history import History
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -134,6 +142,112 @@ def test_one_mean_needs_no_further_panel() -> None:
     svg = parse(RUN)
     assert svg.find(f".//{SVG}g[@id='length']") is None
     assert svg.find(f".//{SVG}g[@id='raw']") is None
+
+
+BMI = [
+    step(10, 6.0) | {"bmi/loss": 1.4, "bmi/jensen_shannon": -1.4, "bmi/mine": 0.0},
+    step(20, 5.0) | {"bmi/loss": 1.0, "bmi/jensen_shannon": -1.0, "bmi/mine": 0.4},
+    validation(20, 5.2, epoch=1),
+    event(20, "triggered"),
+    event(20, "phase two"),
+    step(30, 4.5) | {"bmi/jensen_shannon": -0.8, "bmi/mine": 0.6, "bmi/raml": 5.0},
+    validation(30, 4.8, epoch=1),
+    step(40, 4.0) | {"bmi/jensen_shannon": -0.6, "bmi/mine": 1.0, "bmi/raml": 4.0},
+    validation(40, 4.6, epoch=2),
+]
+
+
+def regulariser(records: list[dict[str, Any]]) -> ElementTree.Element:
+    return ElementTree.fromstring(draw_regulariser(History.of(records), "bmi"))
+
+
+def test_bounds_share_a_panel_with_their_levels_of_ignorance() -> None:
+    svg = regulariser(BMI)
+    bound, mine = points(svg, "bmi-jensen_shannon"), points(svg, "bmi-mine")
+    assert [x for x, _ in bound] == [x for x, _ in mine]
+    nat = bound[0][1] - bound[1][1]  # 0.4 nats
+    assert mine[0][1] - mine[1][1] == pytest.approx(nat, abs=1e-3)
+    (_, nothing), _ = points(svg, "bmi-mine-ignorance")
+    assert nothing == pytest.approx(mine[0][1], abs=1e-3)
+    (_, ignorant), _ = points(svg, "bmi-jensen_shannon-ignorance")
+    assert ignorant - nothing == pytest.approx(2 * math.log(2) * nat / 0.4, abs=1e-2)
+    assert {"bound (eq. 6)", "MINE (eq. 4)", "nats"} <= set(texts(svg))
+    assert texts(svg).count("a critic that knows nothing") == 1
+
+
+def test_phase_two_is_marked_in_every_panel_and_named_once() -> None:
+    svg = regulariser(BMI)
+    x = points(svg, "bmi-mine")[1][0]
+    for panel in ("jensen_shannon", "raml"):
+        (left, top), (right, bottom) = points(svg, f"bmi-{panel}-event-1")
+        assert (left, right) == pytest.approx((x, x), abs=1e-3)
+        inside = [y for _, y in points(svg, f"bmi-{panel}")]
+        assert min(top, bottom) < min(inside) <= max(inside) < max(top, bottom)
+    assert texts(svg).count("phase two") == 1
+    assert "triggered" not in texts(svg)
+
+
+def test_a_panel_reaches_to_the_level_of_ignorance() -> None:
+    svg = regulariser([step(20, 5.0) | {"bmi/accuracy": 0.9}, event(20, "phase two")])
+    (_, bottom), (_, top) = points(svg, "bmi-accuracy-event-0")
+    (_, level), _ = points(svg, "bmi-accuracy-ignorance")
+    assert top < level < bottom
+
+
+def test_what_comes_with_phase_two_begins_there() -> None:
+    svg = regulariser(BMI)
+    assert [x for x, _ in points(svg, "bmi-raml")] == [x for x, _ in points(svg, "bmi-mine")[2:]]
+    assert svg.find(f".//{SVG}g[@id='bmi-loss']") is None  # the bound with another sign
+
+
+def test_a_quantity_of_an_unknown_kind_has_its_panel() -> None:
+    svg = regulariser([step(i, 5.0) | {"bmi/surprise": float(i)} for i in range(1, 9)])
+    assert len(points(svg, "bmi-surprise")) == 8
+    assert "surprise" in texts(svg)
+
+
+def test_after_the_switch_perplexities_have_their_own_scale() -> None:
+    svg = ElementTree.fromstring(draw_after(History.of(BMI), 20))
+    (x0, y0), (x1, y1), (x2, y2) = points(svg, "after-validation")
+    assert x1 - x0 == pytest.approx(x2 - x1, abs=1e-3)
+    shares = (math.exp(5.2) - math.exp(4.8)) / (math.exp(5.2) - math.exp(4.6))
+    assert (y1 - y0) / (y2 - y0) == pytest.approx(shares, abs=1e-3)
+    assert {"perplexity", "steps", "validation"} <= set(texts(svg))
+    found = svg.find(f"{SVG}desc")
+    assert found is not None
+    assert found.text == (
+        "The validation perplexity goes from 181.27 at step 20 to 99.48 at step 40."
+    )
+
+
+def test_plots_of_one_page_have_identities_of_their_own() -> None:
+    history = History.of(BMI)
+    drawn = [draw(history), draw_after(history, 20), draw_regulariser(history, "bmi")]
+    seen: set[str] = set()
+    for svg in drawn:
+        tree = ElementTree.fromstring(svg)
+        own = {found.get("id", "") for found in tree.iter()} - {""}
+        assert not own & seen
+        seen |= own
+        assert set(re.findall(r'(?:url\(|href=")#([^")]+)', svg)) <= own
+        assert set(tree.get("aria-labelledby", "").split()) <= own
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"accuracy": 0.5}, {"mine": -1e4}, {"mine": math.nan, "accuracy": 0.5}, {"loss": 1.0}],
+    ids=["one point", "huge", "nan", "a loss alone"],
+)
+def test_odd_regularisers_are_drawn(values: dict[str, float]) -> None:
+    named = {f"bmi/{name}": value for name, value in values.items()}
+    svg = regulariser([step(20, 7.5) | named, event(20, "phase two")])
+    assert "nan" not in ElementTree.tostring(svg, "unicode").lower()
+
+
+def test_a_regulariser_takes_the_pages_colours() -> None:
+    history = History.of(BMI)
+    for drawn in (draw_regulariser(history, "bmi"), draw_after(history, 20)):
+        assert not re.search(r"#[0-9a-f]{6}\b", drawn)
 
 
 def test_axes_have_nats_perplexities_steps_and_epochs() -> None:

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -103,3 +104,65 @@ def test_one_candidate_at_a_time_is_the_validation_curve() -> None:
     assert len(history.length) == 0
     mean = {"kind": "validation", "step": 9, "epoch": 3, "loss": 4.0, "answer": "mean", "mean": 4.0}
     assert History.of([*RECORDS, mean]).averaged
+
+
+def test_any_further_term_is_read_with_all_its_quantities() -> None:
+    def step(number: int, **values: float) -> dict[str, Any]:
+        nll = {"likelihood/nll": 5.0 - number / 10, "likelihood/ar": 0.1}
+        named = {name.replace("__", "/"): value for name, value in values.items()}
+        return {"kind": "step", "step": number, "epoch": 0, **nll, **named}
+
+    history = History.of(
+        [
+            step(1, bmi__mine=0.1, other__nll=9.0),
+            step(2, bmi__mine=math.nan, other__nll=8.0),
+            step(3, bmi__mine=0.3, other__nll=7.0, bmi__raml=4.0, bmi__reward=math.nan),
+        ]
+    )
+    assert history.training.values.tolist() == [4.9, 4.8, 4.7]  # the main term comes first
+    assert {
+        term: {name: (s.steps.tolist(), s.values.tolist()) for name, s in found.items()}
+        for term, found in history.regularisers.items()
+    } == {
+        "bmi": {"mine": ([1, 3], [0.1, 0.3]), "raml": ([3], [4.0])},
+        "other": {"nll": ([1, 2, 3], [9.0, 8.0, 7.0])},
+    }
+
+
+def test_one_term_is_no_regulariser() -> None:
+    assert History.of(RECORDS).regularisers == {}
+    assert History.of([]).regularisers == {}
+
+
+def test_the_switch_is_that_of_phase_two_or_else_of_averaging() -> None:
+    def events(*names: str) -> History:
+        return History.of(
+            [{"kind": "event", "step": i, "name": name} for i, name in enumerate(names)]
+        )
+
+    assert events().switch is None
+    assert events("rate reduced", "stopped").switch is None
+    assert events("diverged", "triggered", "triggered").switch == 1
+    assert events("triggered", "diverged", "phase two").switch == 2
+    assert events("phase two").switch == 0  # a run that starts from another may begin with it
+
+
+def test_what_is_since_a_step() -> None:
+    series = Series(np.array([1, 3, 5, 7]), np.array([1.0, 2.0, 4.0, 6.0]))
+    assert series.since(0).steps.tolist() == [1, 3, 5, 7]
+    assert series.since(3).values.tolist() == [2.0, 4.0, 6.0]
+    assert len(series.since(8)) == 0
+
+
+@pytest.mark.parametrize(("length", "last"), [(3, 3), (20, 20), (150, 20), (1000, 100)])
+def test_the_end_is_the_last_tenth_and_its_error_that_of_a_mean(length: int, last: int) -> None:
+    values = np.random.default_rng(length).normal(1, 2, length)
+    mean, error, records = Series(np.arange(length), values).ending()
+    assert records == last
+    assert mean == pytest.approx(sum(values[-last:]) / last)
+    squares = sum((value - mean) ** 2 for value in values[-last:])
+    assert error == pytest.approx(math.sqrt(squares / (last - 1) / last))
+
+
+def test_a_single_record_has_no_error_to_speak_of() -> None:
+    assert Series(np.array([1]), np.array([2.0])).ending() == (2.0, math.inf, 1)

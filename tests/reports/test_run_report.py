@@ -30,6 +30,8 @@ from infolm.generation.text import write
 from infolm.models.recurrent import RecurrentConfig
 from infolm.reports import findings
 from infolm.reports.findings import BASELINE
+from infolm.reports.history import History
+from infolm.reports.regularisers import QUANTITIES
 from infolm.reports.run import CELLS, EVENTS, measurement_table, number, write_report
 from infolm.trained import Asked, TrainedRun
 from infolm.training.run import RunFolder, read_metrics
@@ -348,6 +350,76 @@ def test_two_means_are_shown_and_explained(run: Path) -> None:
     for name in names:
         assert f"{name.capitalize()} at step 6: {EVENTS[name]}." in page.text
     assert "a single iterate" not in page.text
+
+
+def regularise(run: Path, *events: str, **values: float) -> None:
+    """Give the run a regulariser called bmi, with these quantities at every step."""
+    quantities = {f"bmi/{name}": value for name, value in values.items()}
+    records = [
+        r | (quantities if r["kind"] == "step" else {}) for r in read_metrics(run / "metrics.jsonl")
+    ]
+    records += [{"kind": "event", "step": 3, "name": name} for name in events]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+def test_a_regulariser_has_its_section(run: Path) -> None:
+    regularise(run, "phase two", loss=1.2, jensen_shannon=-1.2, mine=0.25, accuracy=0.625, raml=4.5)
+    page = Page(write_report(run))
+    assert "Regulariser: bmi" in page.inside("h2")
+    assert "A critic reads two sentences" in page.text
+    assert f"Phase two at step 3: {EVENTS['phase two']}." in page.text
+    assert {"bound (eq. 6)", "MINE (eq. 4)", "a critic that knows nothing"} <= set(
+        page.inside("text")
+    )
+    assert page.row("At the end", QUANTITIES["mine"].meaning) == ["0.2500", "± 0.0000", "6"]
+    assert page.row("At the end", QUANTITIES["loss"].meaning) == ["1.2000", "± 0.0000", "6"]
+    assert "at chance" not in page.text
+    test_the_page_is_whole_and_needs_nothing_else(page)
+
+
+def test_the_validations_after_the_switch_are_shown_again(run: Path) -> None:
+    assert "to a scale of their own" not in Page(write_report(run)).text  # without a regulariser
+    regularise(run, accuracy=0.625)  # phase one alone: from the trigger of averaging on
+    page = Page(write_report(run))
+    assert "The validations from step 3 on, to a scale of their own." in page.text
+    assert sum(tag == "svg" for tag, _ in page.tags) == 3
+
+
+def test_the_troubles_of_a_regulariser_are_told(run: Path) -> None:
+    regularise(run, accuracy=0.5, mine=9.0, effective=0.1)
+    tree = yaml.safe_load((run / "recipe.yaml").read_text())
+    tree["regularisers"] = {"bmi": {"weight": 0.02, "batch": 20}}
+    (run / "recipe.yaml").write_text(yaml.safe_dump(tree))
+    text = Page(write_report(run)).text
+    assert "The regulariser's weight is 0.02." in text
+    for told in (
+        "The critic is at chance: in the last 6 records it tells 0.500 ± 0.000 of the pairs right",
+        "MINE is 9.00 nats at the end, more than the ln 20 = 3.00",
+        "Phase two was asked for (regularisers.bmi.phase_two), but no step of it is on record",
+        "The effective share of the importance weights is 0.10 at the end",
+    ):
+        assert told in text
+
+
+def test_a_real_regulariser_has_nothing_that_is_not_explained(run: Path, tmp_path: Path) -> None:
+    tree = yaml.safe_load((run / "recipe.yaml").read_text())
+    tree["regularisers"] = {"bmi": {"switch": 0.5, "batch": 4}}
+    train(Recipe.model_validate(tree), tmp_path / "bmi", False, Silent(), quiet)
+    page = Page(write_report(tmp_path / "bmi"))
+    for quantity in QUANTITIES.values():
+        value, _, records = page.row("At the end", quantity.meaning)
+        assert math.isfinite(float(value))
+        assert records == ("3" if quantity.meaning.startswith("phase two") else "6")
+    assert set(History.of(read_metrics(tmp_path / "bmi/metrics.jsonl")).regularisers["bmi"]) == set(
+        QUANTITIES
+    )
+    assert "Phase two at step 3" in page.text
+    assert "no step of it is on record" not in page.text
+
+
+def test_a_run_of_one_term_has_no_such_section(page: Page) -> None:
+    assert page.inside("h2") == ["Measurements", "Learning curve", "Samples", "How to go on"]
+    assert sum(tag == "svg" for tag, _ in page.tags) == 1
 
 
 def test_an_average_that_never_began_is_said(run: Path) -> None:

@@ -1,13 +1,16 @@
 """The course of a training as one inline SVG over the same steps: loss above, speed below.
 
-Between them, where there are two means, the losses of both and the length of the long one.
+Between them, where there are two means, the losses of both and the length of the long one. A
+regulariser has a plot of its own, and so have the validations after the switch.
 
 Text stays text, and colours are the page's variables, so that the plot turns dark with the page.
 """
 
 import io
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from html import escape
 from itertools import chain, cycle
 from typing import Any
@@ -18,8 +21,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from infolm.averaging.two_tailed import LONG
-from infolm.reports.history import History
+from infolm.objectives.bmi import PHASE_TWO
+from infolm.reports.history import History, Series
 from infolm.reports.page import COLOURS
+from infolm.reports.regularisers import quantity
 
 POINTS = 2000
 """A longer series is thinned to at most so many points."""
@@ -36,6 +41,10 @@ INK, MUTED, LINE, TRAINING, VALIDATION, EVENT, LONG_MEAN = (
 )
 ROUTINE = {"switched": "-", "emptied": "-.", "restarted": ":"}
 """Events of the two means, and their lines: many, so they stand by the length alone."""
+IGNORANCE = "a critic that knows nothing"
+
+Panel = tuple[float, Callable[[Axes], None]]
+"""A height in inches, and what draws it."""
 
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -118,24 +127,67 @@ def describe(history: History) -> str:
 
 def draw(history: History) -> str:
     """The SVG element. `history` has one record of steps or one validation at least."""
+    panels: list[Panel] = [(4.0, partial(_draw_loss, history=history))]
+    if history.candidates:
+        panels.append((2.4, partial(_draw_candidates, history=history)))
+        panels.append((1.2, partial(_draw_length, history=history)))
+    panels.append((1.0, partial(_draw_speed, history=history)))
+    return _svg(panels, "Learning curve and speed", describe(history))
+
+
+def draw_after(history: History, switch: int) -> str:
+    """Figure 2 of the BMI paper: the validation perplexities from the step `switch` on, to a scale
+    of their own. There is one at least."""
+    later = history.validation.since(switch)
+    first, last = (math.exp(min(loss, LARGEST)) for loss in later.values[[0, -1]])
+    description = (
+        f"The validation perplexity goes from {first:.2f} at step {later.steps[0]:,} to {last:.2f} "
+        f"at step {later.steps[-1]:,}."
+    )
+    panel = partial(_draw_after, later=later, history=history)
+    return _svg([(2.6, panel)], "Learning curve after the switch", description, "after-")
+
+
+def draw_regulariser(history: History, name: str) -> str:
+    """The quantities of the regulariser `name`, a panel for those that share an axis."""
+    axes: dict[str, dict[str, Series]] = {}
+    for each, series in history.regularisers[name].items():
+        axes.setdefault(quantity(each).axis, {})[each] = series
+    if len(axes) > 1:
+        axes.pop("", None)
+    description = " ".join(
+        f"{quantity(each).label}: from {series.values[0]:.3f} to {series.values[-1]:.3f} "
+        f"by step {series.steps[-1]:,}."
+        for curves in axes.values()
+        for each, series in curves.items()
+    )
+    panels: list[Panel] = [
+        (1.2 + 0.6 * len(curves), partial(_draw_quantities, history=history, curves=curves))
+        for curves in axes.values()
+    ]
+    return _svg(panels, f"Course of the regulariser {name}", description, f"{name}-")
+
+
+def _svg(panels: Sequence[Panel], title: str, description: str, prefix: str = "") -> str:
+    """The panels below each other, over the same steps. Identities in it begin with `prefix`."""
+    heights = [height for height, _ in panels]
     with matplotlib.rc_context(STYLE):
-        panels = {_draw_loss: 4.0, _draw_speed: 1.0}  # and their heights
-        if history.candidates:
-            panels = {_draw_loss: 4.0, _draw_candidates: 2.4, _draw_length: 1.2, _draw_speed: 1.0}
-        figure = Figure(figsize=(7.4, sum(panels.values())), layout="constrained")
+        figure = Figure(figsize=(7.4, sum(heights)), layout="constrained")
         figure.patch.set_visible(False)
-        rows = figure.subplots(len(panels), sharex=True, height_ratios=list(panels.values()))
-        for axes, panel in zip(rows, panels, strict=True):
-            panel(axes, history)
+        rows = figure.subplots(len(panels), sharex=True, height_ratios=heights, squeeze=False)[:, 0]
+        for axes, (_, panel) in zip(rows, panels, strict=True):
+            panel(axes)
             axes.patch.set_visible(False)
         rows[-1].set_xlabel("steps")
         rows[-1].xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=True))
         rows[-1].xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-        figure.legend(loc="outside upper left", ncols=4)
+        named = {str(line.get_label()): line for axes in rows for line in axes.lines}
+        shown = [line for label, line in named.items() if label and not label.startswith("_")]
+        figure.legend(handles=shown, loc="outside upper left", ncols=4)
         file = io.StringIO()
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(file, format="svg", metadata=nothing)
-    return _inline(file.getvalue(), "Learning curve and speed", describe(history))
+    return _inline(file.getvalue(), title, description, prefix)
 
 
 def _draw_loss(axes: Axes, history: History) -> None:
@@ -183,7 +235,11 @@ def _draw_loss(axes: Axes, history: History) -> None:
     right.set_ylabel("perplexity")
     right.tick_params(length=0)
     right.spines["right"].set_visible(False)
-    if marks := epoch_ticks(history.epochs):
+    _mark_epochs(axes, history.epochs)
+
+
+def _mark_epochs(axes: Axes, epochs: list[tuple[int, int]]) -> None:
+    if marks := epoch_ticks(epochs):
         top = axes.secondary_xaxis("top")
         top.set_xticks([step for step, _ in marks], [f"{epoch:,}" for _, epoch in marks])
         top.set_xlabel("epochs complete")
@@ -191,16 +247,19 @@ def _draw_loss(axes: Axes, history: History) -> None:
         top.spines["top"].set_visible(False)
 
 
-def _draw_events(axes: Axes, history: History, styles: dict[str, str], width: float) -> None:
+def _draw_events(
+    axes: Axes, history: History, styles: dict[str, str], width: float, prefix: str = ""
+) -> None:
     """A vertical line for each event that has a style, by its name."""
-    unnamed = set(styles)
     for i, (step, name) in enumerate(history.events):
         if name in styles:
-            label = name if name in unnamed else ""  # named once in the legend
-            unnamed.discard(name)
-            style = styles[name]
             axes.axvline(
-                step, color=EVENT, linewidth=width, linestyle=style, label=label, gid=f"event-{i}"
+                step,
+                color=EVENT,
+                linewidth=width,
+                linestyle=styles[name],
+                label=name,
+                gid=f"{prefix}event-{i}",
             )
 
 
@@ -274,19 +333,71 @@ def _draw_length(axes: Axes, history: History) -> None:
     _few_round_ticks(axes)
 
 
+def _draw_after(axes: Axes, later: Series, history: History) -> None:
+    thin = later.thinned(POINTS)
+    perplexities = [math.exp(min(loss, LARGEST)) for loss in thin.values]
+    axes.plot(
+        thin.steps,
+        perplexities,
+        color=VALIDATION,
+        linewidth=1.6,
+        marker="o" if len(thin) <= MARKERS else "",
+        markersize=3,
+        label="validation",
+        gid="validation",
+    )
+    axes.set_ylabel("perplexity")
+    _mark_epochs(axes, [mark for mark in history.epochs if mark[0] >= later.steps[0]])
+
+
+def _draw_quantities(axes: Axes, history: History, curves: dict[str, Series]) -> None:
+    """Curves of one axis, dashed what each is of a critic that knows nothing, and the switch."""
+    first = next(iter(curves))
+    shown: list[float] = []
+    colours = cycle((TRAINING, LONG_MEAN, VALIDATION))
+    for name, series in curves.items():
+        thin, known, colour = series.thinned(POINTS), quantity(name), next(colours)
+        axes.plot(
+            thin.steps,
+            thin.values,
+            color=colour,
+            linewidth=1.2,
+            marker="." if len(thin) == 1 else "",
+            label=known.label if len(curves) > 1 else "",  # else the axis says it
+            gid=name,
+        )
+        shown += thin.since(math.ceil(OPENING * history.step)).values.tolist()
+        if known.ignorance is not None:
+            level, gid = known.ignorance, f"{name}-ignorance"
+            axes.axhline(level, color=colour, linewidth=0.8, linestyle="--", gid=gid)
+            axes.plot([], [], color=MUTED, linewidth=0.8, linestyle="--", label=IGNORANCE)
+            shown.append(level)
+    _draw_events(axes, history, {PHASE_TWO: "--"}, width=1.2, prefix=f"{first}-")
+    low, high = min(shown, default=0.0), max(shown, default=1.0)
+    margin = max(0.08 * (high - low), 0.01)
+    axes.set_xlim(0, history.step * 1.01)
+    axes.set_ylim(low - margin, high + margin)
+    axes.set_ylabel(quantity(first).axis or first)
+
+
 def _few_round_ticks(axes: Axes) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10], integer=True))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
-def _inline(svg: str, title: str, description: str) -> str:
-    """The <svg> element of matplotlib's file, with a name, and the page's colours in it."""
+def _inline(svg: str, title: str, description: str, prefix: str) -> str:
+    """The <svg> element of matplotlib's file, with a name, and the page's colours in it.
+
+    `prefix` keeps the identities of several plots on a page apart.
+    """
     svg = svg[svg.index("<svg") :]
     for name, (light, _) in COLOURS.items():
         svg = svg.replace(light, f"var(--{name})")
+    svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{prefix}", svg)
     opening, _, rest = svg.partition(">")
+    named, described = f"{prefix}curve-title", f"{prefix}curve-description"
     return (
-        f'{opening} role="img" aria-labelledby="curve-title curve-description">'
-        f'<title id="curve-title">{escape(title)}</title>'
-        f'<desc id="curve-description">{escape(description)}</desc>{rest.strip()}'
+        f'{opening} role="img" aria-labelledby="{named} {described}">'
+        f'<title id="{named}">{escape(title)}</title>'
+        f'<desc id="{described}">{escape(description)}</desc>{rest.strip()}'
     )

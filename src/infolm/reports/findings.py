@@ -1,8 +1,9 @@
 """All that a report tells of a run, gathered from the run's folder and its corpus."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,6 +19,7 @@ from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
 from infolm.models.encoder_decoder import EncoderDecoder, build_model
 from infolm.reports.history import History
+from infolm.reports.regularisers import warnings
 from infolm.trained import TrainedRun
 from infolm.training import checkpoint
 from infolm.training.run import RunFolder, read_metrics
@@ -28,10 +30,20 @@ SAMPLES, SAMPLE_TOKENS, SAMPLE_SEED = 3, 60, 1
 
 
 @dataclass(frozen=True)
+class Plots:
+    """Each an SVG. course: of the training. after: the validations after the switch, for a run with
+    a regulariser; empty before there are two. regularisers: by name."""
+
+    course: str = ""
+    after: str = ""
+    regularisers: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Findings:
     """What is known of a run.
 
-    plot: an SVG, empty where nothing is recorded yet. step: steps taken, those after the last
+    plots: empty where nothing is recorded yet. step: steps taken, those after the last
     record too. corpus: None where it cannot be loaded, for the reason `missing`. samples: none
     before the first validation. entropy: of the language that the corpus was drawn from, where it
     is known; reachable: that language's own loss on the validation split.
@@ -41,7 +53,7 @@ class Findings:
     recipe: Recipe
     tokenizer: Tokenizer
     history: History
-    plot: str
+    plots: Plots
     step: int
     going_on: bool
     corpus: Corpus | None
@@ -56,7 +68,7 @@ class Findings:
         folder = RunFolder.existing(run)
         recipe, tokenizer = load_recipe(str(folder.recipe)), Tokenizer.load(folder.tokenizer)
         history = History.of(read_metrics(folder.metrics))
-        drawing = plot(history)  # first: without matplotlib, all else would be in vain
+        drawn = plots(history)  # first: without matplotlib, all else would be in vain
         saved = [int(p.stem.split("-")[1]) for p in checkpoint.checkpoints(folder.checkpoints)]
         try:
             corpus, missing = corpus_of(folder, recipe), ""
@@ -74,7 +86,7 @@ class Findings:
             recipe,
             tokenizer,
             history,
-            drawing,
+            drawn,
             max(history.step, *saved, 0),
             is_locked(folder),
             corpus,
@@ -103,16 +115,31 @@ class Findings:
             or (config.max_steps is not None and history.step >= config.max_steps)
         )
 
+    def settings(self, regulariser: str) -> dict[str, Any]:
+        """The regulariser's section of the recipe."""
+        return self.recipe.regularisers.model_dump().get(regulariser) or {}
 
-def plot(history: History) -> str:
-    """The learning curve; nothing where there is no loss to draw."""
+    def warnings(self, regulariser: str) -> list[str]:
+        """What a person should be told of it."""
+        settings = self.settings(regulariser)
+        return warnings(regulariser, settings, self.history, self.finished)
+
+
+def plots(history: History) -> Plots:
+    """All that there is to draw."""
     try:
-        from infolm.reports.curves import draw
+        from infolm.reports.curves import draw, draw_after, draw_regulariser
     except ModuleNotFoundError:
         raise InfolmError(
             "a report needs matplotlib: install it with `pip install 'infolm[report]'`"
         ) from None
-    return draw(history) if len(history.training) or len(history.validation) else ""
+    if not len(history.training) and not len(history.validation):
+        return Plots()
+    after, switch = "", history.switch
+    if history.regularisers and switch is not None and len(history.validation.since(switch)) > 1:
+        after = draw_after(history, switch)
+    regularisers = {name: draw_regulariser(history, name) for name in history.regularisers}
+    return Plots(draw(history), after, regularisers)
 
 
 def is_locked(folder: RunFolder) -> bool:

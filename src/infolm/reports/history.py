@@ -3,13 +3,29 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from infolm.averaging.base import RAW
 from infolm.averaging.two_tailed import LONG, SHORT
+from infolm.objectives.bmi import PHASE_TWO, TRIGGERED
+
+ENDING = 20
+"""The end of a series is its last tenth, but so many records at least."""
+
+
+class Ending(NamedTuple):
+    """What a series is at its end: the mean of so many records, and its standard error.
+
+    The error is from the spread of the records, each a mean over other batches; inf where there
+    are fewer than two.
+    """
+
+    mean: float
+    error: float
+    records: int
 
 
 @dataclass(frozen=True)
@@ -35,21 +51,33 @@ class Series:
         means = np.add.reduceat(self.values, starts) / (ends - starts)
         return Series(self.steps[ends - 1], means)
 
+    def since(self, step: int) -> "Series":
+        """What there is from `step` on."""
+        return Series(self.steps[self.steps >= step], self.values[self.steps >= step])
+
+    def ending(self) -> Ending:
+        """The end of a series that is not empty; see `ENDING`."""
+        last = self.values[-max(ENDING, len(self) // 10) :]
+        error = last.std(ddof=1) / math.sqrt(len(last)) if len(last) > 1 else math.inf
+        return Ending(float(last.mean()), float(error), len(last))
+
 
 @dataclass(frozen=True)
 class History:
     """The course of one training.
 
-    training, validation: nats per token. candidates: the validation losses of the iterate and of
-    the means, by name, where several were measured; `validation` is that of the answer. averaged:
-    whether a mean ever was the answer. length: of Two-Tailed Averaging's long mean, in iterates,
-    after each validation. speed: tokens per second. events: (step, name). epochs: (step, passes
-    complete by then), wherever the second is greater than before. step: the last one recorded, 0
-    where there is none.
+    training, validation: nats per token. regularisers: the terms besides the main one, by name, of
+    each the quantities, by name. candidates: the validation losses of the iterate and of the means,
+    by name, where several were measured; `validation` is that of the answer. averaged: whether a
+    mean ever was the answer. length: of Two-Tailed Averaging's long mean, in iterates, after each
+    validation. speed: tokens per second. events: (step, name). epochs: (step, passes complete by
+    then), wherever the second is greater than before. step: the last one recorded, 0 where there
+    is none.
     """
 
     training: Series
     validation: Series
+    regularisers: dict[str, dict[str, Series]]
     candidates: dict[str, Series]
     averaged: bool
     length: Series
@@ -68,10 +96,12 @@ class History:
         validations = [record for record in records if record["kind"] == "validation"]
         events = [(r["step"], r["name"]) for r in records if r["kind"] == "event"]
         losses = {name: _series(validations, name) for name in (RAW, SHORT, LONG)}
+        # A run of several terms has several losses; the likelihood of the text is an `nll`.
+        main = next((k for r in steps for k in r if k.endswith("/nll")), "")
         return cls(
-            # A run of several terms has several losses; the likelihood of the text is an `nll`.
-            training=_series(steps, next((k for r in steps for k in r if k.endswith("/nll")), "")),
+            training=_series(steps, main),
             validation=_series(validations, "loss"),
+            regularisers=_regularisers(steps, main.removesuffix("/nll")),
             candidates=losses if len(losses[LONG]) else {},
             averaged=any(r.get("answer", RAW) != RAW for r in validations),
             length=_series([_after(r, events) for r in validations], "long_length"),
@@ -94,6 +124,12 @@ class History:
         i = int(self.validation.values.argmin())
         return int(self.validation.steps[i]), float(self.validation.values[i])
 
+    @property
+    def switch(self) -> int | None:
+        """Where phase two began, or else averaging; None before that."""
+        first = dict(reversed([(name, step) for step, name in self.events]))
+        return first.get(PHASE_TWO, first.get(TRIGGERED))
+
 
 def _after(validation: dict[str, Any], events: Sequence[tuple[int, str]]) -> dict[str, Any]:
     """The record with the length that the long mean has after what followed from the losses."""
@@ -103,6 +139,16 @@ def _after(validation: dict[str, Any], events: Sequence[tuple[int, str]]) -> dic
     if (step, "switched") in events:
         return validation | {"long_length": validation["short_length"]}
     return validation
+
+
+def _regularisers(steps: Sequence[dict[str, Any]], main: str) -> dict[str, dict[str, Series]]:
+    """The quantities "<term>/<name>" of every term but `main`."""
+    found: dict[str, dict[str, Series]] = {}
+    for key in dict.fromkeys(key for record in steps for key in record if "/" in key):
+        term, _, name = key.partition("/")
+        if term != main and len(series := _series(steps, key)):
+            found.setdefault(term, {})[name] = series
+    return found
 
 
 def _series(records: Sequence[dict[str, Any]], key: str) -> Series:

@@ -3,7 +3,7 @@
 import math
 import platform
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from importlib.metadata import version
@@ -16,8 +16,11 @@ from infolm.config import Expected
 from infolm.evaluation.measurement import BLOCKS, Measurement
 from infolm.evaluation.suite import BASELINE, LANGUAGE
 from infolm.models.encoder_decoder import EncoderDecoderConfig
+from infolm.objectives.bmi import PHASE_TWO
 from infolm.reports.findings import SAMPLE_SEED, SAMPLE_TOKENS, SAMPLES, Findings
+from infolm.reports.history import Series
 from infolm.reports.page import code, commands, folded, page, paragraph, section, strong
+from infolm.reports.regularisers import ABOUT, quantity
 from infolm.training import checkpoint
 
 SPLITS = {"valid": "Validation split", "test": "Test split"}
@@ -43,6 +46,8 @@ EVENTS = {
     "emptied": "the short mean had stopped improving, so it began anew",
     "restarted": "the iterate was better than the mean of those since the validation before, so "
     "both means began anew",
+    PHASE_TWO: "from here on the model also learns sentences near the true next one, weighted by "
+    "how well the critic likes them",
     "diverged": "the loss blew up, so training went back to the best validation and on from there "
     "with a lower learning rate",
     "rate reduced": "validation no longer improved, so the learning rate was lowered",
@@ -72,6 +77,10 @@ def report(found: Findings) -> str:
             "</header>",
             section("Measurements", measured(found)),
             section("Learning curve", curve(found)),
+            *(
+                section(f"Regulariser: {name}", regularised(found, name))
+                for name in found.plots.regularisers
+            ),
             section("Samples", sampled(found)),
             section("How to go on", further(found)),
             footer(),
@@ -251,7 +260,7 @@ def perplexity(loss: float) -> float:
 def curve(found: Findings) -> list[str]:
     """The plot, and in words what cannot be read off it."""
     history = found.history
-    if not found.plot:
+    if not found.plots.course:
         every = found.recipe.train.log_every
         return [paragraph(f"No loss has been recorded yet; there is a record every {every} steps.")]
     streams = found.recipe.train.validation_streams
@@ -281,12 +290,51 @@ def curve(found: Findings) -> list[str]:
         at = ", ".join(f"{step:,}" for step in steps[:5]) + (" and later" if steps[5:] else "")
         meaning = f": {EVENTS[name]}" if name in EVENTS else ""
         caption.append(f"{name} at step {at}{meaning}.".capitalize())
-    text = escape(" ".join(caption))
-    figure = f'<figure><div class="wide">{found.plot}</div><figcaption>{text}</figcaption></figure>'
+    parts = [figure(found.plots.course, " ".join(caption))]
+    if found.plots.after:
+        after = f"The validations from step {history.switch:,} on, to a scale of their own."
+        parts.append(figure(found.plots.after, after))
     unused = found.recipe.averaging.unused()
     if unused and found.finished and not history.averaged:
-        return [figure, paragraph(escape(f"{unused[0].upper()}{unused[1:]}."))]
-    return [figure]
+        parts.append(paragraph(escape(f"{unused[0].upper()}{unused[1:]}.")))
+    return parts
+
+
+def figure(svg: str, caption: str) -> str:
+    return (
+        f'<figure><div class="wide">{svg}</div><figcaption>{escape(caption)}</figcaption></figure>'
+    )
+
+
+def regularised(found: Findings, name: str) -> list[str]:
+    """What the regulariser is, how it went, and what is wrong with it if anything is."""
+    settings = found.settings(name)
+    weight = f" The regulariser's weight is {settings['weight']:g}." if "weight" in settings else ""
+    caption = "Each point is a mean over the steps since the record before."
+    return [
+        paragraph(escape(ABOUT.get(name, "") + weight)),
+        *(paragraph(escape(sentence)) for sentence in found.warnings(name)),
+        figure(found.plots.regularisers[name], caption),
+        quantity_table(found.history.regularisers[name]),
+    ]
+
+
+def quantity_table(quantities: Mapping[str, Series]) -> str:
+    """What each quantity of a regulariser is at the end of training so far."""
+    rows = []
+    for name, series in quantities.items():
+        mean, error, records = series.ending()
+        spread = f"± {number(error, 4)}" if records > 1 else ""
+        rows.append(
+            f'<tr><th scope="row">{escape(quantity(name).meaning)}</th><td>{number(mean, 4)}</td>'
+            f'<td class="error">{spread}</td><td>{records}</td></tr>'
+        )
+    header = (
+        '<tr><th scope="col">quantity</th><th scope="col" colspan="2">mean</th>'
+        '<th scope="col">records</th></tr>'
+    )
+    body = "\n".join(['<tr><th scope="rowgroup" colspan="4">At the end</th></tr>', *rows])
+    return f'<div class="wide"><table><thead>{header}</thead>\n<tbody>{body}</tbody></table></div>'
 
 
 def sampled(found: Findings) -> list[str]:

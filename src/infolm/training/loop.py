@@ -35,6 +35,9 @@ RECOVERIES = 50
 """After so many the rate is a two-hundredth: something else is wrong."""
 
 
+COUNT = "count"
+
+
 class TrainConfig(Section):
     """How long, on what, and how often to look."""
 
@@ -303,21 +306,23 @@ class Loop:
     # -- what is said -----------------------------------------------------------------------
 
     def _add_up(self, name: str, estimate: Estimate) -> None:
-        sums = self.window.setdefault(name, {"count": 0.0})
-        sums["count"] += estimate.count
+        sums = self.window.setdefault(name, {COUNT: 0.0})
+        sums[COUNT] += estimate.count
         for term, value in estimate.terms.items():
             sums[term] = sums.get(term, 0.0) + float(value) * estimate.count
+            # Of its own: a term may begin in the middle of a window, with a phase.
+            sums[f"{term} {COUNT}"] = sums.get(f"{term} {COUNT}", 0.0) + estimate.count
 
     def _record(self, log: MetricsLog, since: float) -> float:
         """Write the means since the last record, of which `since` is the time; gives the time."""
         now = time.monotonic()
         values = {
-            f"{name}/{term}": total / sums["count"]
+            f"{name}/{term}": total / sums.get(f"{term} {COUNT}", sums[COUNT])
             for name, sums in self.window.items()
             for term, total in sums.items()
-            if term != "count"
+            if not term.endswith(COUNT)
         }
-        tokens = self.window[self.terms[0].name]["count"]
+        tokens = self.window[self.terms[0].name][COUNT]
         values["tokens_per_second"] = tokens / (now - since)
         self.window = {}
         log.write("step", self.step, epoch=self.terms[0].feed.epoch, **values)

@@ -1,0 +1,148 @@
+"""What the quantities of a regulariser mean, and what a person should be told of them.
+
+A rule gives a sentence, or nothing where all is well.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from infolm.reports.history import History, Series
+
+ENOUGH = 5
+"""From fewer records nobody can tell chance from knowledge."""
+ERRORS = 2.0
+"""What is within so many standard errors of chance is called chance."""
+FEW = 0.2
+"""Below this effective share of the weights, one sentence of a batch decides its gradient."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """label: in the legend of the plot. axis: what its vertical axis says; those of one axis share
+    a panel, and one without is drawn only where there is nothing else. ignorance: what it is of a
+    critic that knows nothing."""
+
+    label: str
+    meaning: str
+    axis: str
+    ignorance: float | None = None
+
+
+QUANTITIES = {
+    "loss": Quantity("loss", "its loss, before the weight, nats", ""),
+    "jensen_shannon": Quantity(
+        "bound (eq. 6)",
+        "the bound that is maximised (eq. 6), nats, at most 0",
+        "nats",
+        ignorance=-2 * math.log(2),
+    ),
+    "mine": Quantity(
+        "MINE (eq. 4)",
+        "MINE (eq. 4), nats: a lower bound on the mutual information of neighbouring sentences",
+        "nats",
+        ignorance=0.0,
+    ),
+    "accuracy": Quantity(
+        "accuracy",
+        "share of the pairs that the critic tells right",
+        "share of pairs\ntold right",
+        ignorance=0.5,
+    ),
+    "raml": Quantity(
+        "weighted loss",
+        "phase two: weighted loss of the drawn sentences, nats per token",
+        "weighted nats\nper token",
+    ),
+    "reward": Quantity(
+        "reward",
+        "phase two: how much better the critic likes the drawn sentence than the true one",
+        "",
+    ),
+    "effective": Quantity(
+        "effective share",
+        "phase two: effective share of the importance weights, at most 1",
+        "effective share\nof the weights",
+    ),
+}
+
+ABOUT = {
+    "bmi": "A critic reads two sentences and tells whether the second follows the first in the "
+    "text or was drawn at random. Critic and model together maximise its bound, so that the model "
+    "remembers what tells neighbours apart. In phase two the model also learns sentences near the "
+    "true next one, weighted by how well the critic likes them."
+}
+
+
+def quantity(name: str) -> Quantity:
+    """What is known of a quantity; one that is not known has a panel of its own."""
+    return QUANTITIES.get(name, Quantity(name, name, name))
+
+
+def warnings(name: str, settings: Mapping[str, Any], history: History, finished: bool) -> list[str]:
+    """All that a person should be told of the regulariser `name`, which has records in `history`.
+
+    settings: its section of the recipe.
+    """
+    series, empty = history.regularisers[name], History.of([]).training
+    found = [
+        at_chance(series.get("accuracy", empty)),
+        beyond_the_batch(series.get("mine", empty), settings.get("batch")),
+        never_begun(name, settings, series) if finished else "",
+        one_decides(name, series.get("effective", empty)),
+    ]
+    return [sentence for sentence in found if sentence]
+
+
+def at_chance(accuracy: Series) -> str:
+    """The critic cannot tell neighbours from strangers."""
+    if len(accuracy) < ENOUGH:
+        return ""
+    mean, error, records = accuracy.ending()
+    if mean - ERRORS * error > 0.5:
+        return ""
+    return (
+        f"The critic is at chance: in the last {records} records it tells {mean:.3f} ± {error:.3f} "
+        "of the pairs right, so the regulariser adds nothing but noise. Train longer, or leave it "
+        "out."
+    )
+
+
+def beyond_the_batch(mine: Series, pairs: int | None) -> str:
+    """MINE is above ln M, which a critic shows that finds the neighbour among M without fail.
+
+    What is beyond that comes from the size of the scores, for which a batch of M pairs is no
+    evidence (McAllester and Stratos 2020).
+    """
+    if not len(mine) or not pairs or mine.ending().mean <= math.log(pairs):
+        return ""
+    return (
+        f"MINE is {mine.ending().mean:.2f} nats at the end, more than the ln {pairs} = "
+        f"{math.log(pairs):.2f} of a critic that always finds the neighbour among the {pairs} "
+        "sentences of a batch: read it as a sign of how well the critic knows the training text, "
+        "not as mutual information."
+    )
+
+
+def never_begun(name: str, settings: Mapping[str, Any], series: Mapping[str, Series]) -> str:
+    """Phase two was asked for, but training ended before it."""
+    if not settings.get("phase_two") or "raml" in series:
+        return ""
+    return (
+        f"Phase two was asked for (regularisers.{name}.phase_two), but no step of it is on record: "
+        "it begins at a validation, when averaging is triggered or after the share of training "
+        f"that regularisers.{name}.switch sets. Lower that, validate more often "
+        "(train.validate_every), or train longer."
+    )
+
+
+def one_decides(name: str, effective: Series) -> str:
+    """The importance weights are so uneven that most of a batch counts for nothing."""
+    if not len(effective) or effective.ending().mean >= FEW:
+        return ""
+    return (
+        f"The effective share of the importance weights is {effective.ending().mean:.2f} at the "
+        "end: in most batches a few sentences decide. Raise "
+        f"regularisers.{name}.temperature, which evens the weights out."
+    )
