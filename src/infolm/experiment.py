@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import yaml
 from lightning_fabric import Fabric
 
 from infolm.averaging.base import Averager
@@ -25,7 +24,7 @@ from infolm.averaging.tail import (
     TriggeredConfig,
 )
 from infolm.averaging.two_tailed import TwoTailed, TwoTailedConfig
-from infolm.config import Recipe
+from infolm.config import Recipe, load_recipe
 from infolm.data.corpora import Corpus, types
 from infolm.data.corpora import load as load_corpus
 from infolm.data.episodes import Episodes, EpisodesConfig, marker, token_number
@@ -195,21 +194,33 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
             run,
             watcher,
         )
-        watcher.say(_plan(recipe, corpus, model, cells, out))
+        watcher.say(_plan(recipe, corpus, model, terms, cells, out))
         if resume and loop.resume():
             watcher.say(f"resumed at step {loop.step:,}")
         return loop.run()
 
 
-def _plan(recipe: Recipe, corpus: Corpus, model: RecurrentModel, cells: str, out: Path) -> str:
+def _plan(
+    recipe: Recipe,
+    corpus: Corpus,
+    model: RecurrentModel,
+    terms: Sequence[Term],
+    cells: str,
+    out: Path,
+) -> str:
     """What training is going to do, in a line."""
     weights = sum(parameter.numel() for parameter in model.parameters())
     tokens, types = len(corpus.splits["train"].tokens), len(corpus.tokenizer)
     steps = recipe.train.max_steps
     length = f"{steps:,} steps at most" if steps else f"{recipe.train.epochs:,} epochs"
+    pairs = [
+        f"{term.name} on {term.feed.pairs:,} pairs of sentences, "
+        for term in terms
+        if isinstance(term.feed, SentencePairs)
+    ]
     return (
         f"{weights:,} weights, {corpus.name} ({tokens:,} tokens, {types:,} types), {length}, "
-        f"on {model.embedding.device} ({cells} cells), into {out}"
+        f"{''.join(pairs)}on {model.embedding.device} ({cells} cells), into {out}"
     )
 
 
@@ -262,7 +273,7 @@ def corpus_of(run: RunFolder, recipe: Recipe, report: Report | None = None) -> C
 
 def _check_same(recipe: Recipe, run: RunFolder) -> None:
     """Refuse to resume a run with another recipe than it began with."""
-    before = yaml.safe_load(run.recipe.read_text(encoding="utf-8"))
+    before = load_recipe(str(run.recipe)).model_dump(mode="json")  # with keys that are newer
     now = recipe.model_dump(mode="json")
     for tree in (before, now):
         for key in FREE_TO_CHANGE:

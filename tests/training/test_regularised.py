@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from training_tiny import Silent, quiet, tiny_tree
 
 from infolm.config import Recipe
@@ -142,6 +143,15 @@ def test_fine_tuning_keeps_the_critic_its_optimiser_and_its_phase(tmp_path, topi
     # One step of Adam moves a weight by no more than about the rate.
     for name, tensor in after["critic"].items():
         assert (tensor - kept["critic"][name]).abs().max() < 1e-3
+
+
+def test_a_run_from_before_there_were_regularisers_can_be_resumed(tmp_path, topics):
+    run(recipe(topics, None, 4), tmp_path / "run")
+    path = tmp_path / "run" / "recipe.yaml"
+    before = yaml.safe_load(path.read_text())
+    del before["regularisers"], before["model"]["last_hidden"]
+    path.write_text(yaml.safe_dump(before))
+    assert "resumed at step 4" in run(recipe(topics, None, 6), tmp_path / "run", resume=True).said
 
 
 def test_fine_tuning_a_plain_run_begins_with_a_new_critic(tmp_path, topics):

@@ -123,7 +123,8 @@ class SentencePairs:
                 "neighbours to learn from are two pairs at least: bring more text, name tokens "
                 "that end a sentence in regularisers.bmi.ends, or set regularisers.bmi.segment"
             )
-        self.batch = min(batch, len(self._first))
+        self.pairs = len(self._first)
+        self.batch = min(batch, self.pairs)
         last = np.searchsorted(document, document[self._first], side="right") - 1
         self._rest = last - self._first  # sentences from m on
         self.epoch = 0
@@ -131,7 +132,7 @@ class SentencePairs:
         self._draw()
 
     def _draw(self) -> None:
-        self._order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self._first))
+        self._order = np.random.default_rng([self.seed, self.epoch]).permutation(self.pairs)
 
     def next(self) -> PairBatch:
         start = self._position * self.batch
@@ -140,7 +141,7 @@ class SentencePairs:
         first = self._first[chosen]
         k, log_proposal = draw_near(self._rest[chosen], self.geometric, rng)
         self._position += 1
-        if self._position == len(self._order) // self.batch:
+        if self._position == self.pairs // self.batch:
             self._position, self.epoch = 0, self.epoch + 1
             self._draw()
         read = self.text.read
@@ -149,7 +150,7 @@ class SentencePairs:
         )
 
     def fraction(self) -> float:
-        return self._position / (len(self._order) // self.batch)
+        return self._position / (self.pairs // self.batch)
 
     def state_dict(self) -> dict[str, Any]:
         return {"epoch": self.epoch, "position": self._position}
