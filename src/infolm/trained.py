@@ -2,11 +2,11 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from infolm.config import Recipe, load_recipe
 from infolm.data.corpora import Corpus, truth
@@ -17,12 +17,16 @@ from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation import dynamic, measurement, suite
 from infolm.evaluation.dynamic import DynamicSettings, Rule, Statistics
+from infolm.evaluation.generated import least_tokens
+from infolm.evaluation.likelihood import Progress
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.method import STATIC, Method
 from infolm.evaluation.monte_carlo import MonteCarloSettings
 from infolm.evaluation.neural_cache import CacheSettings, WordChange
+from infolm.evaluation.reverse import LEAST_TOKENS, Rows, stretches
 from infolm.evaluation.suite import Subject
 from infolm.experiment import corpus_of, one_device
+from infolm.generation.text import STREAMS, write_long
 from infolm.models.encoder_decoder import build_model
 from infolm.models.recurrent import RecurrentModel
 from infolm.training import checkpoint
@@ -31,6 +35,9 @@ from infolm.training.run import RunFolder
 TUNE, TUNED = "tune", "tuned"
 """Requests for settings found on the validation split: now, or before if they still hold."""
 
+WRITTEN = "generated"
+"""The split of what a model wrote."""
+
 SEGMENTS = {"word": (20, 10, 5), "bpe": (20, 10, 5), "char": (50, 20), "byte": (50, 20)}
 """Tokens of a segment of dynamic evaluation: the first by default, the others are tried too."""
 STARTS = {
@@ -38,6 +45,8 @@ STARTS = {
     "sgd": DynamicSettings(rate=0.1, decay=1e-3, rule="sgd"),
 }
 """Where the tuning of dynamic evaluation begins."""
+GENERATED = 200_000
+"""Tokens that are written to be measured; BMI takes six million."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,8 @@ class Asked:
     """What a person wants measured besides the static model; None, 0 or False: not that.
 
     temperature, dynamic, cache: TUNE, TUNED or values. monte_carlo: the number of masks; rate: the
-    factor on the dropout rates. segment: None for the usual, or tuned.
+    factor on the dropout rates. segment: None for the usual, or tuned. reverse, information: of
+    `generated` tokens that the model writes; real: of as many of the training text too.
     """
 
     temperature: str | None = None
@@ -57,6 +67,19 @@ class Asked:
     seed: int = 1
     cache: str | None = None
     episodic: bool = False
+    reverse: bool = False
+    information: bool = False
+    generated: int = GENERATED
+    real: bool = False
+
+
+class Evaluation(NamedTuple):
+    """measurements: also kept in the run's folder. changes: what the cache changes for each word of
+    the last split. warnings: why a measurement should not be taken as it stands."""
+
+    measurements: list[Measurement]
+    changes: list[WordChange]
+    warnings: list[str]
 
 
 @dataclass(frozen=True)
@@ -252,11 +275,11 @@ class TrainedRun:
         streams: int,
         baseline: bool,
         report: Report,
-    ) -> tuple[list[Measurement], list[WordChange]]:
-        """See `suite`; the measurements are kept in the run's folder too. The changes of words are
-        those of the last split."""
+    ) -> Evaluation:
+        """The model as it is, by each method asked for, and what it writes; see `suite`."""
         episodic = asked.episodic or isinstance(self.recipe.feed, EpisodesConfig)
         _check(asked, streams, episodic)
+        self._check_text(asked)
         known = truth(self.recipe.data, self.tokenizer)
         true = suite.true_log_probs(known, self.corpus, splits)
         results: list[Measurement] = []
@@ -276,11 +299,66 @@ class TrainedRun:
                 measured, changes = suite.evaluate(subject, split, name, methods, true.get(name))
                 results += measured
         results += suite.language(known, true)
-        results.sort(key=lambda result: splits.index(result.split))
+        found, warnings = self._of_texts(subject, splits, asked, true)
+        results += found
+        order = [*splits, WRITTEN, "train"]
+        results.sort(key=lambda result: order.index(result.split))
         kept = self.folder.measurements
         text = measurement.as_json(measurement.merge(measurement.read(kept), results))
         checkpoint.atomically(kept, lambda path: path.write_text(text))
-        return results, changes
+        return Evaluation(results, changes, warnings)
+
+    def _check_text(self, asked: Asked) -> None:
+        """Refuse a text that cannot be written or is too short, before any work."""
+        if not (asked.reverse or asked.information):
+            return
+        if isinstance(self.recipe.feed, EpisodesConfig):
+            raise InfolmError(
+                "--reverse and --mi need a running text, and this run was trained on single "
+                "sentences: leave them out, or train it with feed.kind=stream"
+            )
+        least = least_tokens(STREAMS) if asked.information else LEAST_TOKENS
+        if asked.generated < least:
+            raise InfolmError(
+                f"--generated {asked.generated} is too short a text to measure: take {least} at "
+                "least"
+            )
+        there = len(self.corpus.splits["train"].tokens)
+        if asked.real and there < STREAMS * -(-asked.generated // STREAMS):
+            raise InfolmError(
+                f"--real compares with as many tokens of the training text, which has {there:,}: "
+                f"take --generated {there // STREAMS * STREAMS} at most, or leave out --real"
+            )
+
+    def _of_texts(
+        self, subject: Subject, splits: Sequence[str], asked: Asked, true: suite.TrueLogProbs
+    ) -> tuple[list[Measurement], list[str]]:
+        """What was asked of the text that the model writes and of real text, and warnings."""
+        results: list[Measurement] = []
+        warnings: list[str] = []
+        measured_on = {name: self.corpus.splits[name] for name in splits}
+        for split, source, text in self._texts(asked, subject.progress("writing")):
+            if asked.reverse:
+                fabric = one_device("auto")
+                results += suite.reverse(
+                    subject, text, source, measured_on, true, asked.seed, fabric
+                )
+            if asked.information:
+                found, said = suite.information(subject, text, split, source, asked.seed)
+                results += found
+                warnings += said
+        return results, warnings
+
+    def _texts(self, asked: Asked, progress: Progress) -> Iterator[tuple[str, str, Rows]]:
+        """The texts to measure, (STREAMS, T): of which split, what it is, and its tokens."""
+        if not (asked.reverse or asked.information):
+            return
+        seed = asked.seed
+        written = write_long(self.model, self.tokenizer.eos, asked.generated, seed, progress)
+        yield WRITTEN, f"{written.size:,} tokens that the model wrote (seed {seed})", written
+        if asked.real:
+            source = f"{written.size:,} tokens of the training text itself (seed {seed})"
+            yield "train", source, stretches(self.corpus.splits["train"].tokens, *written.shape)
 
 
 def _check(asked: Asked, streams: int, episodic: bool) -> None:

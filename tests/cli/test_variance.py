@@ -72,6 +72,14 @@ def test_the_seed_decides_and_the_run_has_the_picture(infolm, regularised, tmp_p
     assert (run / "variance.png").exists()
 
 
+def test_without_its_baseline_the_policy_gradient_is_noisier(infolm, regularised, tmp_path):
+    command = "variance", regularised, "--batches", 8, "--out", tmp_path / "figure.png", "--json"
+    usual, plain = (json.loads(infolm(*command, *more).out) for more in ([], ["--no-baseline"]))
+    assert usual["baseline"]
+    assert not plain["baseline"]
+    assert plain["median_ratio"] > 3 * usual["median_ratio"]
+
+
 def test_the_table_says_what_was_counted(infolm, regularised, tmp_path):
     done = infolm("variance", regularised, "--batches", 8, "--out", tmp_path / "figure.png")
     assert done.code == 0, done.err

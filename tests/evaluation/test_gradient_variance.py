@@ -205,6 +205,12 @@ def test_the_baseline_changes_the_variance_alone(world, batches_of_three):
     assert less < 0.8 * more
 
 
+def test_without_a_baseline_it_is_the_plain_estimator(world):
+    _, _, known = world
+    scores = known.scores[5:11, 5:11]
+    torch.testing.assert_close(advantages(scores, baseline=False), without_baseline(scores))
+
+
 def test_a_reward_that_is_always_the_same_teaches_nothing():
     for part in advantages(torch.full((5, 5), 0.7, dtype=torch.double)):
         torch.testing.assert_close(part, torch.zeros_like(part))
@@ -343,6 +349,7 @@ def test_a_mean_that_is_not_told_from_zero_has_a_bound_only():
     assert numbers["rl_relative_error"] is None
     assert numbers["relative_error_ratio"] is None
     assert numbers["rl_relative_error_at_least"] > 4
+    assert numbers["relative_error_ratio_at_least"] > 3
     assert numbers["raml_relative_error"] == pytest.approx(1, rel=0.2)
 
 

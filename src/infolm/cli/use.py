@@ -10,7 +10,7 @@ import typer
 from infolm.cli.app import CHUNK, CacheOption, JsonOption, RunArgument, app, print_table
 from infolm.errors import InfolmError
 
-METHODS = "Methods"
+METHODS, WRITTEN = "Methods", "What the model writes"
 
 
 class Rule(StrEnum):
@@ -72,7 +72,7 @@ def evaluate(
         typer.Option(help="Times the dropout rates, in --mc.", rich_help_panel=METHODS),
     ] = 1.0,
     seed: Annotated[
-        int, typer.Option(min=0, help="Of the masks of --mc.", rich_help_panel=METHODS)
+        int, typer.Option(min=0, help="Of the random numbers of --mc, --reverse and --mi.")
     ] = 1,
     cache: CacheOption = None,
     episodic: Annotated[
@@ -84,6 +84,38 @@ def evaluate(
     ] = 0,
     baseline: Annotated[
         bool, typer.Option("--baseline", help="Also a Kneser-Ney 5-gram model of the same text.")
+    ] = False,
+    reverse: Annotated[
+        bool,
+        typer.Option(
+            "--reverse",
+            help="Reverse perplexity: that of a fresh model which has learnt from its text.",
+            rich_help_panel=WRITTEN,
+        ),
+    ] = False,
+    information: Annotated[
+        bool,
+        typer.Option(
+            "--mi", help="Mutual information of passages of its text.", rich_help_panel=WRITTEN
+        ),
+    ] = False,
+    generated: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="TOKENS",
+            help="How long its text is.",
+            show_default="200000",
+            rich_help_panel=WRITTEN,
+        ),
+    ] = None,
+    real: Annotated[
+        bool,
+        typer.Option(
+            "--real",
+            help="Also the same of as many tokens of the training text, to compare.",
+            rich_help_panel=WRITTEN,
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -97,10 +129,13 @@ def evaluate(
 
     \b
     --cache, --dynamic and --temperature may stand alone: as tuned before, or else now.
+
+    \b
+    infolm evaluate RUN --reverse --mi --real
     """
-    from infolm.console import StageBars
+    from infolm.console import StageBars, err
     from infolm.evaluation import measurement
-    from infolm.trained import Asked, TrainedRun
+    from infolm.trained import GENERATED, Asked, TrainedRun
 
     if split not in (None, "valid", "test"):
         raise InfolmError(f"--split is valid or test, not '{split}'")
@@ -110,6 +145,8 @@ def evaluate(
         raise InfolmError("--segment and --dynamic-rule are of dynamic evaluation: add --dynamic")
     if not mc and mc_rate != 1:
         raise InfolmError("--mc-rate is of Monte Carlo dropout: add --mc 200")
+    if not (reverse or information) and (generated or real):
+        raise InfolmError("--generated and --real are of what the model writes: add --reverse")
     asked = Asked(
         temperature=temperature,
         dynamic=dynamic,
@@ -120,11 +157,19 @@ def evaluate(
         seed=seed,
         cache=cache,
         episodic=episodic,
+        reverse=reverse,
+        information=information,
+        generated=generated or GENERATED,
+        real=real,
     )
     opened = TrainedRun.open(run)
     with StageBars() as stages:
         splits = [split] if split else ["valid", "test"]
-        results, changes = opened.evaluate(splits, asked, chunk, streams, baseline, stages)
+        results, changes, warnings = opened.evaluate(
+            splits, asked, chunk, streams, baseline, stages
+        )
+    for warning in warnings:
+        err.print(f"{warning}.")
     if as_json:
         print(measurement.as_json(results))
         return

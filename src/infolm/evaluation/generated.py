@@ -23,17 +23,24 @@ from infolm.data.corpora import DataConfig
 from infolm.data.ingest import Report, Text
 from infolm.data.tokens import Kind, Tokenizer
 from infolm.errors import InfolmError
+from infolm.evaluation.measurement import Measurement
 from infolm.information.estimate import Estimate, Unit
 from infolm.information.languages import HiddenMarkov, Language, MarkovChain
 from infolm.information.neural import Kind as Bound
+from infolm.information.neural import fewest_rows
 from infolm.information.registry import ESTIMATORS, entry
-from infolm.information.segments import Segments, check_segments, segment_pairs
+from infolm.information.segments import Segments, Tokens, check_segments, segment_pairs
 from infolm.section import nearest
 
 BOUNDS = tuple(name for name, each in ESTIMATORS.items() if each.neural and name != "club")
 """What can be read on tokens."""
-BMI_BOUND, LENGTH, GAP = "js-dv", 40, 10
+BMI_BOUND, LENGTH, GAP, FOLDS = "js-dv", 40, 10, 10
 NATS: dict[Unit, float] = {"nats": 1.0, "bits": math.log(2)}
+METRIC = "mutual_information"
+CONVENTION = (
+    f"segments of {LENGTH} tokens with {GAP} between; a lower bound read on pairs that its critic "
+    f"has not seen, the mean of {FOLDS} folds; shuffled: of segments paired at random, one fold"
+)
 MOST_PAIRS = 20_000
 """Pairs that are taken from a long text unless a stride is given."""
 
@@ -42,8 +49,9 @@ MOST_PAIRS = 20_000
 class TokenText:
     """A text as tokens.
 
-    split: of a corpus; None for a file. tokens: (T,), 0 to types - 1. language: what it was drawn
-    from, where that is known and its symbols are the tokens.
+    split: of a corpus; None for a file. tokens: 0 to types - 1, (T,), or (S, T) with a text of its
+    own in each row. language: what it was drawn from, where that is known and its symbols are the
+    tokens.
     """
 
     name: str
@@ -207,8 +215,8 @@ def text_information(
     """
     check_text(bounds, length, gap, stride)
     span = 2 * length + gap
-    stride = stride or max(span, len(text.tokens) // MOST_PAIRS)
-    x, y = segment_pairs(text.tokens, length, gap, stride)
+    stride = stride or max(span, text.tokens.size // MOST_PAIRS)
+    x, y = _pairs(text, length, gap, stride)
     estimates = [
         Segments(
             text.types,
@@ -220,6 +228,35 @@ def text_information(
         for bound in bounds
     ]
     return TextInformation(length, gap, stride, exact(text.language, length, gap), estimates)
+
+
+def least_tokens(rows: int) -> int:
+    """How many tokens a text of so many rows must have for `information_measurements`."""
+    return rows * (2 * LENGTH + GAP) * math.ceil(fewest_rows(FOLDS) / rows)
+
+
+def information_measurements(
+    text: TokenText, split: str, source: str, seed: int, report: Report | None = None
+) -> tuple[list[Measurement], str | None]:
+    """The mutual information of a text's segments as BMI measures it, and the control, which is 0
+    but for the estimator's error: shuffled pairs, by one fold; also the estimator's warning.
+
+    source: what the text is, as the method's name says it.
+    """
+    (found,) = text_information(text, report=report, folds=FOLDS, seed=seed).estimates
+    method = f"{found.estimator}, {found.samples:,} pairs of segments of {source}"
+    told = (text.tokens.size, split, method, CONVENTION)
+    return [
+        Measurement(METRIC, found.value, found.unit, found.stderr, *told),
+        Measurement(f"{METRIC}_shuffled", found.permuted, found.unit, None, *told),
+    ], found.warning
+
+
+def _pairs(text: TokenText, length: int, gap: int, stride: int) -> tuple[Tokens, Tokens]:
+    """`segment_pairs` of every row of the text: no pair has its segments in two of them."""
+    rows = np.atleast_2d(text.tokens)
+    x, y = zip(*(segment_pairs(row, length, gap, stride) for row in rows), strict=True)
+    return np.concatenate(x), np.concatenate(y)
 
 
 def exact(language: Language | None, length: int, gap: int) -> float | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import torch
+from lightning_fabric import Fabric
 
 from infolm.data.corpora import Corpus, Split, Truth
 from infolm.data.episodes import sentence_bounds
@@ -14,6 +15,7 @@ from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation.dynamic import Statistics
 from infolm.evaluation.episodic import episodes, episodic_log_probs
+from infolm.evaluation.generated import TokenText, information_measurements
 from infolm.evaluation.kneser_ney import KneserNey
 from infolm.evaluation.likelihood import Progress, parallel_log_probs
 from infolm.evaluation.measurement import (
@@ -25,6 +27,7 @@ from infolm.evaluation.measurement import (
 )
 from infolm.evaluation.method import STATIC, Method, Reading, measure, walk
 from infolm.evaluation.neural_cache import CacheSettings, WordChange, tune, word_table
+from infolm.evaluation.reverse import Rows, reverse_measurements, yardstick
 from infolm.evaluation.temperature import GRID, best_temperature, interpolated
 from infolm.models.recurrent import RecurrentModel
 
@@ -247,6 +250,43 @@ def evaluate_episodic(
             log_p, name, f"{method}, each sentence by itself", size, None, convention
         )
     return results
+
+
+def reverse(
+    subject: Subject,
+    text: Rows,
+    source: str,
+    splits: Mapping[str, Split],
+    true: TrueLogProbs,
+    seed: int,
+    fabric: Fabric,
+) -> list[Measurement]:
+    """What a fresh model that has learnt from `text` (S, T) makes of each of `splits`."""
+    for name, split in splits.items():
+        check(split, name)
+    types, results = len(subject.tokenizer), []
+    model = yardstick(text, types, seed, fabric, subject.progress(f"learning from {source}"))
+    for name, split in splits.items():
+        progress = subject.progress(f"reading the {name} split with what {source} taught")
+        size = text_size(split, subject.tokenizer)
+        results += reverse_measurements(
+            model, split.tokens, name, source, size, true.get(name), progress
+        )
+    return results
+
+
+def information(
+    subject: Subject, text: Rows, split: str, source: str, seed: int
+) -> tuple[list[Measurement], list[str]]:
+    """The mutual information of the segments of `text` (S, T), and what is to be said of it."""
+    tokenizer = subject.tokenizer
+    tokens = TokenText(source, split, tokenizer.kind, text, len(tokenizer))
+
+    def report(bound: str, done: int, total: int) -> None:
+        subject.report(f"reading pairs of segments of {source} ({bound})", done, total)
+
+    results, warning = information_measurements(tokens, split, source, seed, report)
+    return results, [f"the mutual information of {source}: {warning}"] if warning else []
 
 
 def check(split: Split, name: str) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from infolm.errors import InfolmError
+from infolm.evaluation.likelihood import Progress
 from infolm.evaluation.neural_cache import CacheSettings, NeuralCache, mix
 
 
@@ -160,13 +161,14 @@ def generate(
     settings: SamplingSettings,
     generator: torch.Generator,
     cache: CacheSettings | None = None,
+    report: Progress | None = None,
 ) -> Tensor:
     """`num` continuations of `prompt` (P,), P >= 1, each of `tokens` words: (num, tokens).
 
     The model must be in evaluation mode. Each continuation has its own random numbers, seeded from
     `generator` (on the CPU) one after another, so the first ones are the same for any `num`, but
     for rounding in the model. With `cache`, each continuation has a neural cache of its own,
-    which begins with the prompt.
+    which begins with the prompt. `report` hears of the tokens of all continuations together.
     """
     uniforms = torch.stack([_uniforms(generator, tokens) for _ in range(num)], 1).to(prompt.device)
     output = model(prompt[:, None], model.initial_state(1))
@@ -190,6 +192,8 @@ def generate(
         words.append(draw(settings(log_probs), uniforms[t]))
         for i, one in enumerate(caches):
             one.append(hidden[i : i + 1], words[-1][i : i + 1])
+        if report:
+            report((t + 1) * num, tokens * num)
     return torch.stack(words, 1)
 
 

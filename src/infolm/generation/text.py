@@ -1,12 +1,18 @@
-"""From a prompt in words to samples in words."""
+"""From a prompt in words to samples in words, and long texts to measure."""
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
+from infolm.evaluation.likelihood import Progress
 from infolm.evaluation.neural_cache import CacheSettings
 from infolm.generation.sampling import SamplingSettings, generate
 from infolm.models.recurrent import RecurrentModel
+
+STREAMS = 100
+"""Texts that are written side by side where a long one is wanted."""
 
 
 def write(
@@ -37,3 +43,17 @@ def write(
         model, torch.tensor(ids, device=device), tokens, num, settings, generator, cache
     )
     return [tokenizer.decode(sample.cpu().numpy()) for sample in samples]
+
+
+def write_long(
+    model: RecurrentModel, eos: int, tokens: int, seed: int, report: Progress | None = None
+) -> npt.NDArray[np.int64]:
+    """About `tokens` tokens as the model draws them, (`STREAMS`, T): T is rounded up.
+
+    Each row is a text of its own, from <eos> and a state of zeros on, at temperature 1.
+    """
+    length = -(-tokens // STREAMS)
+    start = torch.tensor([eos], device=model.embedding.device)
+    generator = torch.Generator().manual_seed(seed)
+    text = generate(model, start, length, STREAMS, SamplingSettings(), generator, report=report)
+    return text.cpu().numpy()

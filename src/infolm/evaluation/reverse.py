@@ -1,0 +1,142 @@
+"""Reverse perplexity: how well a text teaches the language it was written in (Zhao et al. 2018;
+BMI, section 5.1).
+
+    reverse perplexity = exp(-1/N sum_t ln q(x_t | x_<t)),  x the real split, q learnt from the text
+
+A model that has the language's variety writes a text from which a fresh model q learns nearly as
+much as from real text of that length. One that leaves words or turns of phrase out teaches less,
+however good the perplexity of the model itself.
+
+The fresh model is the same for every text, so that its perplexities compare: the yardstick. It is
+one layer that learns in minutes, and starts from the words' frequencies. The number of passes is
+the one that is best on a part of the same text; the real splits decide nothing.
+"""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from lightning_fabric import Fabric
+
+from infolm.averaging.ema import Ema, EmaConfig
+from infolm.data.stream import Stream, StreamConfig
+from infolm.evaluation.likelihood import Progress, log_probs, parallel_log_probs
+from infolm.evaluation.measurement import (
+    CONVENTION,
+    Measurement,
+    TextSize,
+    likelihood_measurements,
+)
+from infolm.models.recurrent import DropoutConfig, RecurrentConfig, RecurrentModel
+from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
+from infolm.objectives.nce import unigram_counts
+from infolm.training import checkpoint
+from infolm.training.loop import Interrupted, Loop, Term, TrainConfig
+from infolm.training.optimisers import AdamConfig, build_optimiser
+from infolm.training.run import RunFolder
+from infolm.training.schedule import Schedule
+
+LEAST_TOKENS = 10_000
+"""A text shorter than this teaches nothing that could be compared."""
+HELD_OUT = 10
+"""One row in so many of the text decides when training ends."""
+WARM_UP = 70
+"""Tokens that each parallel stream of the held-out part reads before it counts."""
+CHUNK = 200
+REVERSE = f"{CONVENTION}; the error is that of the split, not of the text that was learnt from"
+
+MODEL = RecurrentConfig(
+    layers=1, embedding=100, hidden=100, dropout=DropoutConfig(input=0.3, output=0.3)
+)
+FEED = StreamConfig(batch=20, bptt=35)
+OPTIMISER = AdamConfig(learning_rate=0.01, clip=1.0)
+AVERAGING = EmaConfig(beta=0.99)
+TRAIN = TrainConfig(epochs=5, validation_streams=20, checkpoint_seconds=1e9, recover=True)
+
+Rows = npt.NDArray[np.integer[Any]]
+
+
+def yardstick(
+    text: Rows, types: int, seed: int, fabric: Fabric, progress: Progress | None = None
+) -> RecurrentModel:
+    """A fresh model trained on `text` (S, T), S rows that follow each other, of `types` types.
+
+    One row in `HELD_OUT` is not learnt from: the pass that is best on these is kept. Nothing but
+    the text and the seed decides the result.
+    """
+    held_out = np.arange(len(text)) % HELD_OUT == 0
+    train, valid = text[~held_out].reshape(-1), text[held_out].reshape(-1)
+    with torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as folder:
+        torch.manual_seed(seed)
+        model = RecurrentModel(MODEL, types)
+        model.softmax.begin_with(torch.from_numpy(unigram_counts(train, types)))
+        fabric.to_device(model)
+        streams = TRAIN.validation_streams
+        loop = Loop(
+            fabric,
+            model,
+            [Term("likelihood", Stream(train, FEED, seed), Likelihood(LikelihoodConfig()))],
+            build_optimiser(OPTIMISER, model.parameters()),
+            Schedule(OPTIMISER.schedule),
+            Ema(model, AVERAGING),
+            lambda: -float(parallel_log_probs(model, valid, streams, WARM_UP, CHUNK).mean()),
+            TRAIN,
+            OPTIMISER.clip,
+            RunFolder(Path(folder)),
+            _Watcher(progress),
+        )
+        try:
+            loop.run()
+        except Interrupted:
+            raise KeyboardInterrupt from None
+        checkpoint.load_weights(RunFolder(Path(folder)).model, model)
+    return model.eval()
+
+
+def stretches(tokens: Rows, rows: int, length: int) -> Rows:
+    """Stretches of a text (N,) side by side, (rows, length), rows >= 2 and N >= rows length.
+
+    They are spread evenly, from its first token to its last: its beginning alone may be about one
+    subject, where what a model writes is about all of them.
+    """
+    starts = np.arange(rows) * (len(tokens) - length) // (rows - 1)
+    return np.stack([tokens[start : start + length] for start in starts])
+
+
+class _Watcher:
+    """A training loop's progress as that of one stage, in thousandths."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.progress = progress
+
+    def step(self, progress: float, nll: float, tokens: int) -> None:
+        if self.progress:
+            self.progress(round(1000 * progress), 1000)
+
+    def validated(self, step: int, progress: float, loss: float) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        pass
+
+
+def reverse_measurements(
+    model: RecurrentModel,
+    tokens: Rows,
+    split: str,
+    source: str,
+    text: TextSize | None,
+    true: npt.NDArray[np.float64] | None,
+    progress: Progress | None = None,
+) -> list[Measurement]:
+    """What a yardstick makes of a real split's `tokens` (N,): `likelihood_measurements`, each name
+    with `reverse_` before it. source: the text it learnt from, as the method's name says it."""
+    log_p = log_probs(model, tokens, CHUNK, progress)
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    method = f"an LSTM of {weights:,} weights that learnt from {source}"
+    measured = likelihood_measurements(log_p, split, method, text, true, REVERSE)
+    return [replace(each, metric=f"reverse_{each.metric}") for each in measured]
