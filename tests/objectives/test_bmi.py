@@ -164,6 +164,20 @@ def test_gradients_reach_the_language_model_and_the_critic():
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in bmi.critic.parameters())
 
 
+def test_a_step_follows_its_own_gradient_alone_and_a_discarded_one_not_at_all():
+    model = make()
+    bmi = build(model, phase_two=False)
+    bmi(model, BATCH, None).loss.backward()
+    before = [p.detach().clone() for p in bmi.critic.parameters()]
+    bmi.discard()
+    bmi.step()
+    assert all(map(torch.equal, before, bmi.critic.parameters()))
+    bmi(model, BATCH, None).loss.backward()
+    bmi.step()
+    assert not any(map(torch.equal, before, bmi.critic.parameters()))
+    assert all(p.grad is None for p in bmi.critic.parameters())
+
+
 def test_importance_weights_by_hand():
     reward, log_g = (
         torch.tensor([0.5, -1.0, 0.0]).double(),

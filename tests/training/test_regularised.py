@@ -137,6 +137,7 @@ def test_fine_tuning_keeps_the_critic_its_optimiser_and_its_phase(tmp_path, topi
     assert "with what bmi learnt there" in watcher.said[0]
     after = last_checkpoint(tmp_path / "second")["learners"]["bmi"]
     assert after["phase_two"]
+    assert not any(r["name"] == "phase two" for r in records(tmp_path / "second", "event"))
     steps = [slot["step"].item() for slot in after["optimiser"]["state"].values()]
     before = [slot["step"].item() for slot in kept["optimiser"]["state"].values()]
     assert steps == [step + 1 for step in before]

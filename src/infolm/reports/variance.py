@@ -41,7 +41,7 @@ def draw(found: Comparison, pairs: int, path: Path) -> None:
         axes.axvline(10, color=GREEN)
         mean = found.mean_ratio
         axes.axvline(mean, color=ORANGE, linewidth=1.8, label=f"mean ratio, {mean:,.4g}")
-        axes.set_xlim(10**low, 10**high)
+        axes.set_xlim(10 ** edges[0], 10 ** edges[-1])
         axes.set_xlabel("gradient variance of a weight, policy gradient / IW-RAML")
         axes.set_ylabel(f"weights, in bins of 1/{BINS_PER_DECADE} decade")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: power_of_ten(value)))
