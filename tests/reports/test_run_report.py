@@ -225,6 +225,30 @@ def measured(metric: str, value: float, stderr: float | None, method: str) -> Me
     return Measurement(metric, value, "", stderr, 1234, "test", method, "")
 
 
+def test_what_the_model_writes_is_a_table_of_its_own(run: Path) -> None:
+    def text(metric: str, value: float, stderr: float | None, split: str) -> Measurement:
+        return Measurement(metric, value, "", stderr, 99, split, "of <its> text", "by folds")
+
+    kept = [
+        measured("nll", 1.5, 0.01, "static"),
+        text("reverse_nll", 5.5, 0.1, "test"),
+        text("reverse_perplexity", 244.69, 2.5, "test"),
+        text("mutual_information", 0.1234, 0.01, "generated"),
+        text("mutual_information_shuffled", 0.0, None, "generated"),
+    ]
+    (run / "measurements.json").write_text(measurement.as_json(kept))
+    page = Page(write_report(run))
+    at = page.rows.index(["measure", "value"])
+    assert page.rows[at + 1 :][:4] == [
+        ["of <its> text"],
+        ["reverse perplexity, test split", "244.69", "± 2.50"],
+        ["mutual information, nats", "0.1234", "± 0.0100"],
+        ["the same of shuffled pairs", "0.0000", ""],
+    ]
+    assert ["of <its> text"] not in page.rows[:at]
+    assert "What it writes" in page.text
+
+
 def test_the_table_has_errors_bits_and_the_best_in_bold(tmp_path: Path) -> None:
     table = measurement_table(
         [

@@ -10,8 +10,10 @@ import yaml
 from training_tiny import Silent, quiet, tiny_tree
 
 from infolm.config import Recipe
+from infolm.data.corpora import load
 from infolm.errors import InfolmError
-from infolm.experiment import train
+from infolm.experiment import build_terms, train
+from infolm.models.recurrent import RecurrentModel
 from infolm.training import checkpoint
 
 
@@ -90,6 +92,14 @@ def test_phase_two_begins_with_averaging_and_is_logged(tmp_path, topics):
         assert ("bmi/raml" in record) == (record["step"] > events[0][0])
         if "bmi/raml" in record:
             assert 0 < record["bmi/effective"] <= 1
+
+
+def test_the_regulariser_weighs_what_the_recipe_says(topics):
+    wanted = recipe(topics, BMI | {"weight": 0.25})
+    corpus = load(wanted.data)
+    model = RecurrentModel(wanted.model, len(corpus.tokenizer))
+    main, bmi = build_terms(wanted, corpus, model, torch.device("cpu"))
+    assert (main.name, main.weight, bmi.name, bmi.weight) == ("likelihood", 1, "bmi", 0.25)
 
 
 def test_a_record_that_spans_the_switch_averages_over_what_there_was(tmp_path, topics):

@@ -31,6 +31,11 @@ COLUMNS = {  # metric: heading, decimals
     "bits_per_byte": ("bits per byte", 4),
     "nll_above_entropy": ("above the entropy", 4),
 }
+OF_TEXTS = {  # metric of what the model writes: what it is, decimals
+    "reverse_perplexity": ("reverse perplexity", 2),
+    "mutual_information": ("mutual information, nats", 4),
+    "mutual_information_shuffled": ("the same of shuffled pairs", 4),
+}
 TOKENS = {"word": "words", "char": "characters", "byte": "bytes", "bpe": "byte pairs"}
 CELLS = {
     "lstm": "LSTM",
@@ -76,6 +81,7 @@ def report(found: Findings) -> str:
             paragraph(summary(found), "lead"),
             "</header>",
             section("Measurements", measured(found)),
+            section("What it writes", texts) if (texts := of_texts(found)) else "",
             section("Learning curve", curve(found)),
             *(
                 section(f"Regulariser: {name}", regularised(found, name))
@@ -138,7 +144,8 @@ def status(found: Findings) -> str:
 def measured(found: Findings) -> list[str]:
     """The table, what its numbers mean, and what is missing from it."""
     path = _typed(found.folder.path)
-    methods = {m.method for m in found.measurements}
+    measurements = [m for m in found.measurements if not _of_text(m)]
+    methods = {m.method for m in measurements}
     contest = len(methods - {LANGUAGE}) > 1
     parts = []
     if methods <= {BASELINE, LANGUAGE}:
@@ -149,10 +156,10 @@ def measured(found: Findings) -> list[str]:
                 f"{code(f'infolm evaluate {path} --cache --baseline')}"
             )
         )
-    if found.measurements:
-        conventions = dict.fromkeys(m.convention for m in found.measurements)
+    if measurements:
+        conventions = dict.fromkeys(m.convention for m in measurements)
         parts += [
-            measurement_table(found.measurements, found.recipe.expected),
+            measurement_table(measurements, found.recipe.expected),
             paragraph(
                 f"Counted: {escape('; '.join(conventions))}. Perplexity is e to the power of the "
                 f"nats per token. ± is one standard error, from the spread of {BLOCKS} stretches "
@@ -186,6 +193,35 @@ def measured(found: Findings) -> list[str]:
         )
         parts.append(paragraph(f"The {BASELINE} baseline is missing: {why}.", "note"))
     return parts
+
+
+def _of_text(found: Measurement) -> bool:
+    return found.metric.startswith("reverse_") or found.metric in OF_TEXTS
+
+
+def of_texts(found: Findings) -> list[str]:
+    """What `infolm evaluate --reverse --mi` found, text by text; nothing if it was not asked."""
+    shown = [m for m in found.measurements if m.metric in OF_TEXTS]
+    if not shown:
+        return []
+    groups = []
+    for method in dict.fromkeys(m.method for m in shown):
+        rows = [f'<tr><th scope="rowgroup" colspan="3">{escape(method)}</th></tr>']
+        for m in (m for m in shown if m.method == method):
+            name, decimals = OF_TEXTS[m.metric]
+            where = f", {SPLITS[m.split].lower()}" if m.split in SPLITS else ""
+            error = "" if m.stderr is None else f"± {number(m.stderr, decimals)}"
+            rows.append(
+                f'<tr><th scope="row">{name}{where}</th><td>{number(m.value, decimals)}</td>'
+                f'<td class="error">{error}</td></tr>'
+            )
+        groups.append(f"<tbody>{''.join(rows)}</tbody>")
+    header = '<tr><th scope="col">measure</th><th scope="col" colspan="2">value</th></tr>'
+    conventions = escape("; ".join(dict.fromkeys(m.convention for m in shown)))
+    return [
+        f'<div class="wide"><table><thead>{header}</thead>{"".join(groups)}</table></div>',
+        paragraph(f"Counted: {conventions}. ± is one standard error.", "note"),
+    ]
 
 
 def measurement_table(measurements: Sequence[Measurement], expected: Expected | None) -> str:

@@ -14,6 +14,7 @@ cache.json         the neural cache's settings, tuned on the validation split; l
                    methods, such as cache-dynamic-temperature.json
 gradients.safetensors  the mean square gradients of the training split, for dynamic evaluation
 report.html        what `infolm report` made
+variance.png       what `infolm variance` made
 """
 
 import json
