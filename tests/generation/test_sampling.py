@@ -3,6 +3,7 @@
 import math
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -170,6 +171,27 @@ def test_filters_follow_each_other_on_what_is_left():
     expected[:, 1] = -math.inf
     expected = nucleus(top_k(temperature(expected.log_softmax(-1), 0.7), 5), 0.8)
     torch.testing.assert_close(chosen(log_probs), expected)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.integers(1, 600), st.integers(0, 10**6), st.floats(0, 30), st.floats(0, 0.95))
+def test_draw_inverts_the_distribution_function(words, seed, spread, zeros):
+    """Against the running sum over all words, which it is but for rounding."""
+    rng = np.random.default_rng(seed)
+    logits = spread * rng.standard_normal((8, words))
+    logits[rng.random((8, words)) < zeros] = -np.inf
+    logits[np.arange(8), rng.integers(words, size=8)] = 0.0
+    log_probs = torch.from_numpy(logits).float().log_softmax(-1)
+    uniform = torch.from_numpy(rng.random(8))
+    uniform[:2] = torch.tensor([0.0, 1 - 2**-53])
+    found = draw(log_probs, uniform)
+    p = log_probs.exp().double()
+    assert (p.gather(1, found[:, None]) > 0).all()
+    cumulated = p.cumsum(1) / p.sum(1, keepdim=True)
+    at = cumulated.gather(1, found[:, None])[:, 0]
+    own = p.gather(1, found[:, None])[:, 0] / p.sum(1)
+    assert (at > uniform - 1e-6).all()
+    assert (at - own <= uniform + 1e-6).all()
 
 
 def test_draw_never_takes_a_word_of_probability_zero():

@@ -9,10 +9,14 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from infolm.errors import InfolmError
 from infolm.evaluation.likelihood import Progress
 from infolm.evaluation.neural_cache import CacheSettings, NeuralCache, mix
+
+BLOCK = 128
+"""Words that are summed up together."""
 
 
 class Output(Protocol):
@@ -144,12 +148,23 @@ class SamplingSettings:
 def draw(log_probs: Tensor, uniform: Tensor) -> Tensor:
     """One word a row by inverting the distribution function: (B, V), (B,) in [0, 1) -> (B,).
 
-    It is the first word at which the cumulated probability exceeds `uniform`. Divided by the total
-    that probability ends at exactly 1, so there is always one, and it is never of probability 0.
+    It is the first word at which the cumulated probability exceeds `uniform` times the total, so
+    there is always one, and it is never of probability 0. Probabilities are cumulated over blocks
+    of words first, and then within the one block where that happens: a sum over a block is ten
+    times as fast as the running sum over all words.
     """
-    cumulated = log_probs.exp().cumsum(-1, dtype=torch.double)
-    cumulated = cumulated / cumulated[:, -1:]
-    return torch.searchsorted(cumulated, uniform[:, None], right=True)[:, 0]
+    p = pad(log_probs.exp(), (0, -log_probs.shape[1] % BLOCK)).unflatten(1, (-1, BLOCK))
+    cumulated = p.sum(-1).double().cumsum(-1)
+    total = cumulated[:, -1]
+    # Rounding must not make a product with what is below 1 the total itself.
+    goal = (uniform * total).minimum(total.nextafter(torch.zeros_like(total)))[:, None]
+    block = torch.searchsorted(cumulated, goal, right=True)
+    before = pad(cumulated, (1, 0)).gather(1, block)
+    inside = p.gather(1, block[..., None].expand(-1, -1, BLOCK))[:, 0].double()
+    place = torch.searchsorted(before + inside.cumsum(-1), goal, right=True)
+    # The block's own sum may be rounded up by a hair, so that the goal lies behind its last word.
+    last = torch.where(inside > 0, torch.arange(BLOCK, device=p.device), 0).amax(1, keepdim=True)
+    return (BLOCK * block + place.minimum(last))[:, 0]
 
 
 @torch.inference_mode()
