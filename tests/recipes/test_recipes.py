@@ -46,6 +46,9 @@ def test_every_recipe_and_variant_trains_a_few_steps(name, variant, tmp_path, sm
     small = {"hidden": 12, "embedding": 8, "layers": 2}
     if "embedding" in recipe.variants.get(variant, ""):
         small.pop("embedding")
+    if recipe.model.last_hidden:
+        small["last_hidden"] = 7
+    small_text.write_text(small_text.read_text().replace(" number", " . ! ? number"))
     text = [f"data.path={small_text}", "data.vocabulary=null"]
     if recipe.data.reverse_copy:
         sizes = {"length": 5, "types": 100, "examples": 20, "held_out": 5}
@@ -61,7 +64,7 @@ def test_every_recipe_and_variant_trains_a_few_steps(name, variant, tmp_path, sm
         f"model.mogrifier.rank={min(recipe.model.mogrifier.rank, 5)}",
     ]
     if recipe.start_from:
-        first = load_recipe("awd-lstm/ptb", overrides)
+        first = load_recipe(name.removesuffix("-finetune"), overrides)
         train(first, tmp_path / "first", False, Silent(), quiet)
         overrides.append(f"start_from={tmp_path / 'first'}")
     best = train(load_recipe(name, overrides), tmp_path / "run", False, Silent(), quiet)

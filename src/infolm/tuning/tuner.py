@@ -153,7 +153,8 @@ class _Progress:
 
     def look(self) -> bool:
         """True if something has finished since the last look."""
-        study, trials, best = self._study, self._study.trials(), self._study.best()
+        study = self._study
+        best, trials = study.best(), study.trials()  # in this order: the best is then among them
         finished = [trial for trial in trials if trial.state.is_finished()]
         lines: dict[tuple[int, int | None], str]
         lines = {(trial.number, None): results.describe(study, trial) for trial in finished}
