@@ -5,7 +5,7 @@
 Phase one learns to tell the sentence that follows from a random one, which bounds the mutual
 information of neighbouring sentences from below and gives the language model's own hidden states
 something to keep. Phase two, once the critic has learnt, raises that information in what the model
-itself says: it learns likelier continuations in proportion to the critic's score of them.
+itself says: it learns to go on with sentences from near by, weighted by the critic's scores.
 """
 
 from collections.abc import Iterator, Sequence
