@@ -126,7 +126,7 @@ def sentences_of(config: BmiConfig, corpus: Corpus) -> Sentences:
         heading = token_number(info.heading, tokenizer, f"the headings of {corpus.name}")
     found = sentences(tokens, tokenizer.eos, ends, heading)
     sizes = np.diff(found.bounds)
-    if sizes.max() > config.longest:
+    if sizes.max(initial=0) > config.longest:
         raise InfolmError(
             f"sentence {sizes.argmax() + 1:,} of the training split has {sizes.max():,} tokens, "
             f"more than regularisers.bmi.longest, {config.longest:,}: raise that, name tokens that "

@@ -222,6 +222,15 @@ def test_a_corpus_of_one_sentence_is_refused(tmp_path):
     run(recipe(text, BMI | {"segment": 10}, 3), tmp_path / "run")  # the advice helps
 
 
+def test_a_corpus_of_empty_lines_is_refused(tmp_path):
+    text = tmp_path / "text"
+    text.mkdir()
+    for split in ("train", "valid", "test"):
+        (text / f"{split}.txt").write_text("\n" * 50)
+    with pytest.raises(InfolmError, match="0 sentences"):
+        run(recipe(text, BMI), tmp_path / "run")
+
+
 def test_a_sentence_above_the_limit_is_refused(tmp_path, topics):
     with pytest.raises(InfolmError) as error:
         run(recipe(topics, BMI | {"longest": 5}), tmp_path / "run")
