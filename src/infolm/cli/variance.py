@@ -116,7 +116,7 @@ def _print_numbers(numbers: dict[str, Any]) -> None:
     quantiles = numbers["quantiles"]
     ratio = numbers["relative_error_ratio"]
     least = numbers["relative_error_ratio_at_least"]
-    ratio = f"{ratio:.3g}" if ratio else f"above {least:.3g}" if least else ""
+    ratio = f"{ratio:.3g}" if ratio else f"above {least:.3g}" if least else "not known"
     print_table(
         ["policy gradient / IW-RAML", "measured", "paper"],
         [
