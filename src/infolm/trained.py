@@ -25,10 +25,11 @@ from infolm.evaluation.monte_carlo import MonteCarloSettings
 from infolm.evaluation.neural_cache import CacheSettings, WordChange
 from infolm.evaluation.reverse import LEAST_TOKENS, Rows, stretches
 from infolm.evaluation.suite import Subject
-from infolm.experiment import corpus_of, one_device
+from infolm.experiment import BMI, corpus_of, one_device
 from infolm.generation.text import STREAMS, write_long
 from infolm.models.encoder_decoder import build_model
 from infolm.models.recurrent import RecurrentModel
+from infolm.objectives.bmi import Bmi
 from infolm.training import checkpoint
 from infolm.training.run import RunFolder
 
@@ -110,6 +111,23 @@ class TrainedRun:
     def corpus(self) -> Corpus:
         """The text the run was trained on, in the run's own vocabulary."""
         return corpus_of(self.folder, self.recipe)
+
+    def bmi(self) -> Bmi:
+        """The run's regulariser, with the critic that it has learnt."""
+        config, folder = self.recipe.regularisers.bmi, self.folder
+        if config is None:
+            raise InfolmError(
+                f"{folder.path} was trained without BMI, and has no critic to reward sentences: "
+                "train one with regularisers.bmi.weight=0.1"
+            )
+        if not folder.learner(BMI).exists():
+            raise InfolmError(
+                f"{folder.learner(BMI)}, the critic, is missing: bring it back, or train the run "
+                "anew"
+            )
+        bmi = Bmi(config, self.model)
+        bmi.load_state_dict(folder.load_learner(BMI))
+        return bmi
 
     # -- what is tuned ----------------------------------------------------------------------
 

@@ -82,21 +82,10 @@ def _regulariser(run: "TrainedRun", seed: int) -> "tuple[Bmi, SentencePairs, Sen
     from infolm.data.episodes import token_number
     from infolm.data.pairs import SentencePairs
     from infolm.evaluation.gradient_variance import SentenceEnd
-    from infolm.experiment import BMI, sentences_of
-    from infolm.objectives.bmi import Bmi
+    from infolm.experiment import sentences_of
 
-    config, folder = run.recipe.regularisers.bmi, run.folder
-    if config is None:
-        raise InfolmError(
-            f"{folder.path} was trained without BMI, and has no critic to reward sentences: train "
-            "one with regularisers.bmi.weight=0.1"
-        )
-    if not folder.learner(BMI).exists():
-        raise InfolmError(
-            f"{folder.learner(BMI)}, the critic, is missing: bring it back, or train the run anew"
-        )
-    bmi = Bmi(config, run.model)
-    bmi.load_state_dict(folder.load_learner(BMI))
+    bmi = run.bmi()
+    config = bmi.config
     text, tokenizer = sentences_of(config, run.corpus), run.tokenizer
     ends = [token_number(end, tokenizer, "regularisers.bmi.ends") for end in config.ends]
     stops = () if config.segment else (tokenizer.eos, *ends)

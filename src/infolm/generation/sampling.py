@@ -150,8 +150,8 @@ def draw(log_probs: Tensor, uniform: Tensor) -> Tensor:
 
     It is the first word at which the cumulated probability exceeds `uniform` times the total, so
     there is always one, and it is never of probability 0. Probabilities are cumulated over blocks
-    of words first, and then within the one block where that happens: a sum over a block is ten
-    times as fast as the running sum over all words.
+    of words first, and then within the one block where that happens: with many rows, a running sum
+    over all words takes longer than the rest of a step.
     """
     p = pad(log_probs.exp(), (0, -log_probs.shape[1] % BLOCK)).unflatten(1, (-1, BLOCK))
     cumulated = p.sum(-1).double().cumsum(-1)
