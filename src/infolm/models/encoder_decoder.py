@@ -15,7 +15,7 @@ from infolm.models.recurrent import (
     Output,
     RecurrentConfig,
     RecurrentModel,
-    build_stack,
+    recurrent_layers,
     within_budget,
 )
 from infolm.nn.cells.base import State
@@ -49,7 +49,7 @@ class EncoderDecoder(RecurrentModel):
         self.config = config
         self.separator = separator
         self.encoder_embedding = nn.Parameter(torch.empty_like(self.embedding).uniform_(-0.1, 0.1))
-        self.encoder = build_stack(config, self.rates)
+        self.encoder = recurrent_layers(config, self.rates)
 
     def forward(self, tokens: Tensor | PackedSequence, state: list[State]) -> Output:
         """tokens: (T, B), never packed -> what predicts the token after each, from the separator

@@ -65,10 +65,9 @@ class SoftmaxConfig(Section):
     )
 
 
-class RecurrentConfig(Section):
-    """A recurrent language model."""
+class LayersConfig(Section):
+    """Recurrent layers, one on the other."""
 
-    kind: Literal["recurrent"] = "recurrent"
     cell: Literal["lstm", "gru", "elman", "rewired", "multiplicative"] = Field(
         "lstm", description="the recurrent cell"
     )
@@ -80,12 +79,21 @@ class RecurrentConfig(Section):
         None, gt=2, description="T_max of the forget gate's initial bias; none: uniform, small"
     )
     connections: Connections = Field("stacked", description="how the layers are joined")
+    hidden: int = Field(1150, ge=1, description="size of the layers")
+    layers: int = Field(3, ge=1, description="number of recurrent layers")
+    weight_drop: Rate = Field(0.0, description="DropConnect on the hidden-to-hidden matrices")
+    dropout: DropoutConfig = DropoutConfig()
+
+
+class RecurrentConfig(LayersConfig):
+    """A recurrent language model."""
+
+    kind: Literal["recurrent"] = "recurrent"
     embedding: int = Field(400, ge=1, description="size of the embedding")
     hidden: int = Field(1150, ge=1, description="size of the layers (stacked: but the last)")
     last_hidden: int | None = Field(
         None, ge=1, description="stacked: size of the last layer; none: the embedding's"
     )
-    layers: int = Field(3, ge=1, description="number of recurrent layers")
     parameters: Annotated[int | None, BeforeValidator(_count)] = Field(
         None, ge=1, description="weights at most, such as 24M: decides `hidden` and `embedding`"
     )
@@ -94,8 +102,6 @@ class RecurrentConfig(Section):
     )
     tied: bool = Field(True, description="the softmax shares the embedding's weights")
     softmax: SoftmaxConfig = SoftmaxConfig()
-    weight_drop: Rate = Field(0.0, description="DropConnect on the hidden-to-hidden matrices")
-    dropout: DropoutConfig = DropoutConfig()
 
     @model_validator(mode="after")
     def _last_layer_differs(self) -> Self:
@@ -140,7 +146,7 @@ class RecurrentModel(nn.Module):
         self.vocabulary = vocabulary
         self.rates = rates(config)
         self.embedding = nn.Parameter(torch.empty(vocabulary, config.embedding).uniform_(-0.1, 0.1))
-        self.stack = build_stack(config, self.rates)
+        self.stack = recurrent_layers(config, self.rates)
         self.softmax = Softmax(
             vocabulary,
             self.stack.widths[-1],
@@ -186,23 +192,32 @@ class RecurrentModel(nn.Module):
         return self.softmax.log_probs(x, self.embedding, temperature)
 
 
-def rates(config: RecurrentConfig) -> Rates:
+def rates(config: LayersConfig) -> Rates:
+    """The dropout rates of these layers."""
     return Rates(weight=config.weight_drop, **config.dropout.model_dump(exclude={"locked"}))
 
 
-def build_stack(config: RecurrentConfig, rates: Rates) -> Stack:
-    """The layers that `config` describes; its sizes are decided."""
+def recurrent_layers(config: RecurrentConfig, rates: Rates) -> Stack:
+    """The layers of a language model whose sizes are decided."""
+    return build_stack(config, config.embedding, config.last_hidden or config.embedding, rates)
+
+
+def build_stack(config: LayersConfig, inputs: int, last: int | None, rates: Rates) -> Stack:
+    """The layers that `config` describes, behind `inputs` columns.
+
+    last: the size of the last one, where that differs and the layers are stacked.
+    """
     widths = [config.hidden] * config.layers
-    if config.connections == "stacked":
-        widths[-1] = config.last_hidden or config.embedding
-    cells, inputs = [], config.embedding
+    if last and config.connections == "stacked":
+        widths[-1] = last
+    cells = []
     for width in widths:
         cells.append(build_cell(config, inputs, width, rates))
         inputs = width
     return Stack(cells, config.connections, rates, config.dropout.locked)
 
 
-def build_cell(config: RecurrentConfig, inputs: int, hidden: int, rates: Rates) -> Cell:
+def build_cell(config: LayersConfig, inputs: int, hidden: int, rates: Rates) -> Cell:
     """One layer."""
     options, mogrifier = config.mogrifier, None
     if options.rounds:
