@@ -21,8 +21,8 @@ from training_step import Nobody
 from infolm.config import load_recipe
 from infolm.data.corpora import Corpus, load
 from infolm.experiment import build_averager, build_terms, one_device
-from infolm.models.recurrent import RecurrentModel
-from infolm.training.loop import Loop
+from infolm.models.recurrent import RecurrentConfig, RecurrentModel
+from infolm.training.loop import Loop, Validation
 from infolm.training.optimisers import build_optimiser
 from infolm.training.run import RunFolder
 from infolm.training.schedule import Schedule
@@ -46,6 +46,7 @@ def write_text(folder: Path) -> None:
 def loop(overrides: list[str], corpus: Corpus) -> Loop:
     torch.manual_seed(0)
     recipe = load_recipe("bmi/ptb", ["feed.variable=false", *overrides])
+    assert isinstance(recipe.model, RecurrentConfig)
     device = one_device("cpu")
     model = RecurrentModel(recipe.model, len(corpus.tokenizer))
     return Loop(
@@ -55,7 +56,7 @@ def loop(overrides: list[str], corpus: Corpus) -> Loop:
         build_optimiser(recipe.optimiser, model.parameters()),
         Schedule(recipe.optimiser.schedule),
         build_averager(recipe, model),
-        lambda: 0.0,
+        lambda: Validation(0.0),
         recipe.train,
         recipe.optimiser.clip,
         RunFolder(Path()),

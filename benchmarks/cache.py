@@ -14,7 +14,7 @@ from infolm.config import load_recipe
 from infolm.evaluation.likelihood import log_probs
 from infolm.evaluation.method import Method, measure
 from infolm.evaluation.neural_cache import CacheSettings, NeuralCache
-from infolm.models.recurrent import RecurrentModel
+from infolm.models.recurrent import RecurrentConfig, RecurrentModel
 
 VOCABULARY, TOKENS, CHUNK = 10_000, 3_000, 200
 
@@ -30,7 +30,9 @@ def released_loop(hidden: torch.Tensor, targets: torch.Tensor, window: int, thet
 
 def main() -> None:
     torch.manual_seed(0)
-    model = RecurrentModel(load_recipe("awd-lstm/ptb").model, VOCABULARY).eval()
+    config = load_recipe("awd-lstm/ptb").model
+    assert isinstance(config, RecurrentConfig)
+    model = RecurrentModel(config, VOCABULARY).eval()
     tokens = np.random.default_rng(0).integers(0, VOCABULARY, TOKENS)
     settings = CacheSettings(window=2000, weight=0.1, flatness=1.0)
     value, a, b = ratio(

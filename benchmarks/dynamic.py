@@ -17,7 +17,7 @@ from timing import ratio
 from infolm.config import load_recipe
 from infolm.data.stream import Batch
 from infolm.evaluation.dynamic import DynamicSettings, Rule, Statistics, dynamic_stream
-from infolm.models.recurrent import RecurrentModel
+from infolm.models.recurrent import RecurrentConfig, RecurrentModel
 from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
 from infolm.training.optimisers import SGDConfig, build_optimiser
 
@@ -61,7 +61,9 @@ def dynamic(
 def main() -> None:
     torch.manual_seed(0)
     for recipe in ("awd-lstm/ptb-small", "awd-lstm/ptb"):
-        model = RecurrentModel(load_recipe(recipe).model, VOCABULARY)
+        config = load_recipe(recipe).model
+        assert isinstance(config, RecurrentConfig)
+        model = RecurrentModel(config, VOCABULARY)
         statistics = {name: 1e-8 * torch.rand_like(p) for name, p in model.named_parameters()}
         for segment in (5, 20, 50):
             tokens = np.random.default_rng(0).integers(0, VOCABULARY, SEGMENTS * segment + 1)

@@ -20,11 +20,11 @@ from torch.nn import functional
 from infolm.averaging.tail import Tail, TailConfig
 from infolm.config import load_recipe
 from infolm.data.stream import Stream, StreamConfig
-from infolm.models.recurrent import RecurrentModel
+from infolm.models.recurrent import RecurrentConfig, RecurrentModel
 from infolm.nn.cells.lstm import LSTM
 from infolm.nn.dropout import Rates
 from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
-from infolm.training.loop import Loop, Term
+from infolm.training.loop import Loop, Term, Validation
 from infolm.training.optimisers import build_optimiser
 from infolm.training.run import RunFolder
 from infolm.training.schedule import Schedule
@@ -46,6 +46,7 @@ def main() -> None:
     torch.manual_seed(0)
     recipe = load_recipe("awd-lstm/ptb")
     assert isinstance(recipe.objective, LikelihoodConfig)
+    assert isinstance(recipe.model, RecurrentConfig)
     feed = StreamConfig(variable=False)  # the paper's batch and length are its defaults
     batch, steps, size = feed.batch, feed.bptt, recipe.model.embedding
     text = np.random.default_rng(0).integers(0, VOCABULARY, 100 * batch * steps)
@@ -59,7 +60,7 @@ def main() -> None:
         build_optimiser(recipe.optimiser, model.parameters()),
         Schedule(recipe.optimiser.schedule),
         Tail(model, TailConfig(start=0)),
-        lambda: 0.0,
+        lambda: Validation(0.0),
         recipe.train,
         recipe.optimiser.clip,
         RunFolder(Path()),

@@ -21,13 +21,18 @@ from infolm.averaging.tail import (
 from infolm.averaging.two_tailed import TwoTailedConfig
 from infolm.data.corpora import DataConfig
 from infolm.data.episodes import EpisodesConfig
+from infolm.data.sentences import SentencesConfig
 from infolm.data.stream import StreamConfig
 from infolm.errors import InfolmError
 from infolm.models.encoder_decoder import EncoderDecoderConfig
 from infolm.models.recurrent import RecurrentConfig
+from infolm.models.sentence import SentenceConfig
 from infolm.objectives.bmi import BmiConfig
 from infolm.objectives.likelihood import LikelihoodConfig
+from infolm.objectives.mim import MimConfig
 from infolm.objectives.nce import NceConfig
+from infolm.objectives.sentence import AeConfig
+from infolm.objectives.vae import VaeConfig
 from infolm.section import Section, nearest
 from infolm.training.loop import TrainConfig
 from infolm.training.optimisers import OptimiserConfig
@@ -51,13 +56,19 @@ def _of_kind(usual: str) -> BeforeValidator:
 
 
 FeedConfig = Annotated[
-    StreamConfig | EpisodesConfig, Field(discriminator="kind"), _of_kind("stream")
+    StreamConfig | EpisodesConfig | SentencesConfig,
+    Field(discriminator="kind"),
+    _of_kind("stream"),
 ]
 ModelConfig = Annotated[
-    RecurrentConfig | EncoderDecoderConfig, Field(discriminator="kind"), _of_kind("recurrent")
+    RecurrentConfig | EncoderDecoderConfig | SentenceConfig,
+    Field(discriminator="kind"),
+    _of_kind("recurrent"),
 ]
 ObjectiveConfig = Annotated[
-    LikelihoodConfig | NceConfig, Field(discriminator="kind"), _of_kind("likelihood")
+    LikelihoodConfig | NceConfig | MimConfig | VaeConfig | AeConfig,
+    Field(discriminator="kind"),
+    _of_kind("likelihood"),
 ]
 
 
@@ -123,10 +134,32 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _sentences_can_be_read(self) -> "Recipe":
+        if self.regularisers.bmi and not isinstance(self.model, RecurrentConfig):
+            raise ValueError(
+                "regularisers.bmi is for language models that read a running text: set "
+                "regularisers.bmi=null, or model.kind to recurrent"
+            )
         if self.regularisers.bmi and isinstance(self.model, EncoderDecoderConfig):
             raise ValueError(
                 "regularisers.bmi reads single sentences, which model.kind encoder-decoder cannot: "
                 "set regularisers.bmi=null, or model.kind to recurrent"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _sentences_all_through(self) -> "Recipe":
+        latent = {
+            "model.kind": isinstance(self.model, SentenceConfig),
+            "feed.kind": isinstance(self.feed, SentencesConfig),
+            "objective.kind": isinstance(self.objective, MimConfig | VaeConfig | AeConfig),
+        }
+        if len(set(latent.values())) > 1:
+            here = ", ".join(
+                f"{key} is {getattr(self, key.removesuffix('.kind')).kind}" for key in latent
+            )
+            raise ValueError(
+                f"a sentence model has model.kind sentence, feed.kind sentences and objective.kind "
+                f"mim, vae or ae, and no other has any of these; here {here}"
             )
         return self
 

@@ -31,20 +31,26 @@ from infolm.data.episodes import Episodes, EpisodesConfig, marker, token_number
 from infolm.data.ingest import Report
 from infolm.data.pairs import SentencePairs, Sentences, segments, sentences
 from infolm.data.registry import registry
+from infolm.data.sentences import Lines, SentenceFeed, SentencesConfig, fitting, lines
 from infolm.data.stream import Feed, Stream
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError, RunError
 from infolm.evaluation.episodic import episodic_log_probs
 from infolm.evaluation.likelihood import parallel_log_probs
-from infolm.models.encoder_decoder import build_model
+from infolm.evaluation.validation import sentence_validation
+from infolm.models.build import AnyModel, build_model
 from infolm.models.recurrent import RecurrentModel
+from infolm.models.sentence import SentenceModel
 from infolm.nn.recurrence.driver import choose
 from infolm.objectives.base import Learner, Objective
 from infolm.objectives.bmi import Bmi, BmiConfig
-from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
+from infolm.objectives.likelihood import Likelihood
+from infolm.objectives.mim import Mim, MimConfig
 from infolm.objectives.nce import Nce, NceConfig, unigram_counts
+from infolm.objectives.sentence import Ae, AeConfig, SentenceObjective
+from infolm.objectives.vae import Vae, VaeConfig
 from infolm.training import checkpoint
-from infolm.training.loop import Loop, Precision, Term, Watcher
+from infolm.training.loop import Loop, Precision, Term, Validation, Watcher
 from infolm.training.optimisers import build_optimiser
 from infolm.training.run import RunFolder
 from infolm.training.schedule import Schedule
@@ -78,21 +84,39 @@ def build_feed(recipe: Recipe, corpus: Corpus) -> Feed:
     if isinstance(recipe.feed, EpisodesConfig):
         after = marker(recipe.feed, tokenizer)
         return Episodes(tokens, recipe.feed, recipe.seed, tokenizer.eos, after)
+    if isinstance(recipe.feed, SentencesConfig):
+        text = lines_of(recipe.feed, corpus, "train")
+        return SentenceFeed(text, recipe.feed, recipe.seed, tokenizer.unk)
     return Stream(tokens, recipe.feed, recipe.seed)
 
 
+def lines_of(config: SentencesConfig, corpus: Corpus, split: str) -> Lines:
+    """The sentences of a split as a sentence model reads them: lines with words, no headings."""
+    tokens, tokenizer = corpus.splits[split].tokens, corpus.tokenizer
+    return fitting(lines(tokens, tokenizer.eos, _heading(corpus)), config, split)
+
+
 def build_objective(
-    recipe: Recipe, corpus: Corpus, model: RecurrentModel, device: torch.device
+    recipe: Recipe, corpus: Corpus, model: AnyModel, device: torch.device
 ) -> Objective:
     """The objective that the recipe names. For nce, or if the recipe says so, `model` begins with
     the words' frequencies."""
     config = recipe.objective
-    if isinstance(config, LikelihoodConfig) and recipe.model.softmax.bias == "uniform":
-        return Likelihood(config)
-    found = unigram_counts(corpus.splits["train"].tokens, len(corpus.tokenizer))
-    counts = torch.from_numpy(found).to(device)
-    model.softmax.begin_with(counts)
-    return Nce(config, counts) if isinstance(config, NceConfig) else Likelihood(config)
+    if isinstance(config, NceConfig) or recipe.model.softmax.bias == "unigram":
+        found = unigram_counts(corpus.splits["train"].tokens, len(corpus.tokenizer))
+        counts = torch.from_numpy(found).to(device)
+        model.softmax.begin_with(counts)
+    match config:
+        case NceConfig():
+            return Nce(config, counts)
+        case MimConfig():
+            return Mim()
+        case VaeConfig():
+            return Vae(config)
+        case AeConfig():
+            return Ae()
+        case _:
+            return Likelihood(config)
 
 
 BMI = "bmi"
@@ -100,7 +124,7 @@ BMI = "bmi"
 
 
 def build_terms(
-    recipe: Recipe, corpus: Corpus, model: RecurrentModel, device: torch.device
+    recipe: Recipe, corpus: Corpus, model: AnyModel, device: torch.device
 ) -> list[Term]:
     """What training adds up: the objective, and the regularisers that the recipe names.
 
@@ -108,7 +132,7 @@ def build_terms(
     """
     objective = build_objective(recipe, corpus, model, device)
     terms = [Term(recipe.objective.kind, build_feed(recipe, corpus), objective)]
-    if config := recipe.regularisers.bmi:
+    if (config := recipe.regularisers.bmi) and isinstance(model, RecurrentModel):
         text = sentences_of(config, corpus)
         feed = SentencePairs(text, config.batch, config.geometric, recipe.seed)
         terms.append(Term(BMI, feed, Bmi(config, model), config.weight))
@@ -121,10 +145,7 @@ def sentences_of(config: BmiConfig, corpus: Corpus) -> Sentences:
     if config.segment:
         return segments(tokens, config.segment)
     ends = [token_number(end, tokenizer, "regularisers.bmi.ends") for end in config.ends]
-    info, heading = registry().get(corpus.name), None
-    if info and info.heading and tokenizer.kind == "word":
-        heading = token_number(info.heading, tokenizer, f"the headings of {corpus.name}")
-    found = sentences(tokens, tokenizer.eos, ends, heading)
+    found = sentences(tokens, tokenizer.eos, ends, _heading(corpus))
     sizes = np.diff(found.bounds)
     if sizes.max(initial=0) > config.longest:
         raise InfolmError(
@@ -136,7 +157,15 @@ def sentences_of(config: BmiConfig, corpus: Corpus) -> Sentences:
     return found
 
 
-def build_averager(recipe: Recipe, model: RecurrentModel) -> Averager:
+def _heading(corpus: Corpus) -> int | None:
+    """The token on either side of a heading, where the corpus marks them."""
+    info, tokenizer = registry().get(corpus.name), corpus.tokenizer
+    if not info or not info.heading or tokenizer.kind != "word":
+        return None
+    return token_number(info.heading, tokenizer, f"the headings of {corpus.name}")
+
+
+def build_averager(recipe: Recipe, model: AnyModel) -> Averager:
     """The averager that the recipe names."""
     match recipe.averaging:
         case PolyakConfig() | TailConfig() | SwaConfig() as config:
@@ -188,7 +217,7 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
             build_optimiser(recipe.optimiser, model.parameters()),
             Schedule(recipe.optimiser.schedule),
             build_averager(recipe, model),
-            _validation(recipe, model, corpus),
+            _validation(recipe, model, terms[0].objective, corpus),
             recipe.train,
             recipe.optimiser.clip,
             run,
@@ -203,7 +232,7 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
 def _plan(
     recipe: Recipe,
     corpus: Corpus,
-    model: RecurrentModel,
+    model: AnyModel,
     terms: Sequence[Term],
     cells: str,
     out: Path,
@@ -224,15 +253,26 @@ def _plan(
     )
 
 
-def _validation(recipe: Recipe, model: RecurrentModel, corpus: Corpus) -> Callable[[], float]:
+def _validation(
+    recipe: Recipe, model: AnyModel, objective: Objective, corpus: Corpus
+) -> Callable[[], Validation]:
     tokens, feed = corpus.splits["valid"].tokens, recipe.feed
-    if isinstance(feed, EpisodesConfig):
-        eos, after = corpus.tokenizer.eos, marker(feed, corpus.tokenizer)
-        return lambda: -float(episodic_log_probs(model, tokens, eos, after).mean())
+    if isinstance(model, SentenceModel):
+        assert isinstance(feed, SentencesConfig)
+        assert isinstance(objective, SentenceObjective)
+        text = lines_of(feed, corpus, "valid")
+        return lambda: sentence_validation(model, objective, text)
 
-    def validate() -> float:
-        chunk, streams = feed.bptt, recipe.train.validation_streams
-        return -float(parallel_log_probs(model, tokens, streams, WARM_UP, chunk).mean())
+    assert not isinstance(feed, SentencesConfig)
+
+    def validate() -> Validation:
+        if isinstance(feed, EpisodesConfig):
+            eos, after = corpus.tokenizer.eos, marker(feed, corpus.tokenizer)
+            log_p = episodic_log_probs(model, tokens, eos, after)
+        else:
+            chunk, streams = feed.bptt, recipe.train.validation_streams
+            log_p = parallel_log_probs(model, tokens, streams, WARM_UP, chunk)
+        return Validation(-float(log_p.mean()))
 
     return validate
 
@@ -299,7 +339,7 @@ def _first_difference(before: Any, now: Any, path: str = "") -> str:
     return "" if before == now else f"{path} was {before} and is now {now}"
 
 
-def _start_from(source: Path, model: RecurrentModel, terms: Sequence[Term], corpus: Corpus) -> str:
+def _start_from(source: Path, model: AnyModel, terms: Sequence[Term], corpus: Corpus) -> str:
     """Take the weights of another run, and what its regularisers learnt; says so."""
     run = RunFolder.existing(source)
     if Tokenizer.load(run.tokenizer).to_json() != corpus.tokenizer.to_json():

@@ -27,7 +27,7 @@ from infolm.evaluation.reverse import LEAST_TOKENS, Rows, stretches
 from infolm.evaluation.suite import Subject
 from infolm.experiment import BMI, corpus_of, one_device
 from infolm.generation.text import STREAMS, write_long
-from infolm.models.encoder_decoder import build_model
+from infolm.models.build import AnyModel, build_model
 from infolm.models.recurrent import RecurrentModel
 from infolm.objectives.bmi import Bmi
 from infolm.training import checkpoint
@@ -83,9 +83,34 @@ class Evaluation(NamedTuple):
     warnings: list[str]
 
 
+class Opened(NamedTuple):
+    """A run's recipe, vocabulary and best weights, in evaluation mode."""
+
+    folder: RunFolder
+    recipe: Recipe
+    tokenizer: Tokenizer
+    model: AnyModel
+
+
+def open_folder(path: Path) -> Opened:
+    """The run in a folder, or a clear refusal."""
+    folder = RunFolder.existing(path)
+    recipe = load_recipe(str(folder.recipe))
+    if not folder.model.exists():
+        raise InfolmError(
+            f"{path} has no model yet: its training ended before the first validation; "
+            f"go on with `infolm train {path} --resume`"
+        )
+    tokenizer = Tokenizer.load(folder.tokenizer)
+    model = build_model(recipe.model, len(tokenizer), tokenizer)
+    checkpoint.load_weights(folder.model, model)
+    one_device("auto").to_device(model)
+    return Opened(folder, recipe, tokenizer, model.eval())
+
+
 @dataclass(frozen=True)
 class TrainedRun:
-    """A run opened for use: its recipe, vocabulary and best weights, in evaluation mode."""
+    """A run of a language model opened for use."""
 
     folder: RunFolder
     recipe: Recipe
@@ -94,18 +119,13 @@ class TrainedRun:
 
     @classmethod
     def open(cls, path: Path) -> "TrainedRun":
-        folder = RunFolder.existing(path)
-        recipe = load_recipe(str(folder.recipe))
-        if not folder.model.exists():
+        folder, recipe, tokenizer, model = open_folder(path)
+        if not isinstance(model, RecurrentModel):
             raise InfolmError(
-                f"{path} has no model yet: its training ended before the first validation; "
-                f"go on with `infolm train {path} --resume`"
+                f"{path} is a model of single sentences with a latent code, and this needs a "
+                "language model that reads a running text: take another run"
             )
-        tokenizer = Tokenizer.load(folder.tokenizer)
-        model = build_model(recipe.model, len(tokenizer), tokenizer)
-        checkpoint.load_weights(folder.model, model)
-        one_device("auto").to_device(model)
-        return cls(folder, recipe, tokenizer, model.eval())
+        return cls(folder, recipe, tokenizer, model)
 
     @cached_property
     def corpus(self) -> Corpus:

@@ -12,7 +12,8 @@ from infolm.data.stream import PADDING, Batch
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation.episodic import episodic_log_probs
-from infolm.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig, build_model
+from infolm.models.build import build_model
+from infolm.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from infolm.models.recurrent import RecurrentConfig, RecurrentModel
 from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
 

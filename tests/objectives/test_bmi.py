@@ -322,18 +322,18 @@ def test_padding_and_the_order_of_the_batch_change_nothing(name, change):
 def test_the_phase_changes_at_the_trigger_or_at_its_latest_share():
     model = make()
     bmi = Bmi(BmiConfig(switch=0.6), model)
-    assert bmi.validated([], 0.5) == []
+    assert bmi.validated([], 0.5, {}) == []
     assert not bmi.phase_two
-    assert bmi.validated(["triggered"], 0.5) == [PHASE_TWO]
+    assert bmi.validated(["triggered"], 0.5, {}) == [PHASE_TWO]
     assert bmi.phase_two
-    assert bmi.validated(["triggered"], 0.9) == []  # only once
+    assert bmi.validated(["triggered"], 0.9, {}) == []  # only once
     late = Bmi(BmiConfig(switch=0.6), model)
-    assert late.validated([], 0.6) == [PHASE_TWO]
+    assert late.validated([], 0.6, {}) == [PHASE_TWO]
     waiting = Bmi(BmiConfig(switch=1), model)
-    assert waiting.validated([], 1.0) == []
+    assert waiting.validated([], 1.0, {}) == []
     base = Bmi(BmiConfig(phase_two=False, switch=0), model)
     assert not base.phase_two
-    assert base.validated(["triggered"], 1.0) == []
+    assert base.validated(["triggered"], 1.0, {}) == []
 
 
 def test_eq_6_rises_on_a_known_language_and_mine_stays_below_its_information():

@@ -35,7 +35,7 @@ from infolm.models.recurrent import DropoutConfig, RecurrentConfig, RecurrentMod
 from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
 from infolm.objectives.nce import unigram_counts
 from infolm.training import checkpoint
-from infolm.training.loop import Interrupted, Loop, Term, TrainConfig
+from infolm.training.loop import Interrupted, Loop, Term, TrainConfig, Validation
 from infolm.training.optimisers import AdamConfig, build_optimiser
 from infolm.training.run import RunFolder
 from infolm.training.schedule import Schedule
@@ -83,7 +83,9 @@ def yardstick(
             build_optimiser(OPTIMISER, model.parameters()),
             Schedule(OPTIMISER.schedule),
             Ema(model, AVERAGING),
-            lambda: -float(parallel_log_probs(model, valid, streams, WARM_UP, CHUNK).mean()),
+            lambda: Validation(
+                -float(parallel_log_probs(model, valid, streams, WARM_UP, CHUNK).mean())
+            ),
             TRAIN,
             OPTIMISER.clip,
             RunFolder(Path(folder)),

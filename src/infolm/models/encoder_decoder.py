@@ -7,9 +7,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from infolm.data.episodes import token_number
 from infolm.data.reverse_copy import SEPARATOR
-from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.models.recurrent import (
     Output,
@@ -81,13 +79,3 @@ class EncoderDecoder(RecurrentModel):
                 "on lines that are alike; it neither reads a running text nor generates one"
             )
         return int(steps)
-
-
-def build_model(
-    config: RecurrentConfig, vocabulary: int, tokenizer: Tokenizer | None = None
-) -> RecurrentModel:
-    """The model that `config` describes; without a tokenizer only to count its weights."""
-    if not isinstance(config, EncoderDecoderConfig):
-        return RecurrentModel(config, vocabulary)
-    separator = token_number(config.separator, tokenizer, "model.separator") if tokenizer else 0
-    return EncoderDecoder(config, vocabulary, separator)

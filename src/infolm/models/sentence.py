@@ -1,7 +1,7 @@
 """Sentence models: an encoder to a latent code, and a decoder from it (Livne et al. 2020)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -66,10 +66,6 @@ class Posterior(NamedTuple):
         """z = mean + sigma noise, so that gradients reach both; noise: (..., B, Z)."""
         return self.mean + (0.5 * self.log_variance).exp() * noise
 
-    def draw(self) -> Tensor:
-        """One code a sentence, (B, Z)."""
-        return self.at(torch.randn_like(self.mean))
-
     def log_density(self, z: Tensor) -> Tensor:
         """ln q(z | x): (..., B, Z) -> (..., B)."""
         scaled = (z - self.mean).square() / self.log_variance.exp()
@@ -78,6 +74,15 @@ class Posterior(NamedTuple):
     def kl(self) -> Tensor:
         """KL(q(z_d | x) || N(0, 1)) of each dimension, (B, Z)."""
         return 0.5 * (self.mean.square() + self.log_variance.exp() - 1 - self.log_variance)
+
+
+class Coded(NamedTuple):
+    """posterior: of B sentences. z: the codes that were read, (B, Z). hidden: what predicts each of
+    their N tokens, (N, H)."""
+
+    posterior: Posterior
+    z: Tensor
+    hidden: Tensor
 
 
 def log_prior(z: Tensor) -> Tensor:
@@ -128,6 +133,18 @@ class SentenceModel(nn.Module):
             config.softmax.experts,
             1 / math.sqrt(config.decoder.hidden),
         )
+
+    def forward(
+        self,
+        read: Tensor,
+        inputs: Tensor,
+        sizes: Sequence[int],
+        code: Callable[[Posterior], Tensor],
+    ) -> Coded:
+        """Sentences through a code of each and back; `code` chooses it from the posterior."""
+        posterior = self.encode(read, sizes)
+        z = code(posterior)
+        return Coded(posterior, z, self.decode(z, inputs, sizes))
 
     def encode(self, read: Tensor, sizes: Sequence[int]) -> Posterior:
         """q(z | x) of B sentences in packed rows `read` (N,)."""

@@ -1,7 +1,7 @@
 """What an objective is: a bound on the quantity we care about, with every term named."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,7 +15,8 @@ class Estimate:
     loss: the scalar to minimise, in nats per token (or per whatever `count` counts).
     terms: its parts by name, without gradient, each in its own natural unit; `nll` is one of them
     where the objective is the main one.
-    count: how many tokens the average is over.
+    count: how many tokens the average is over. per: how many of whatever a term is a mean over, by
+    its name, where that is not the tokens: `count` decides how much a batch weighs in the records.
     carry: what the objective wants back at the next batch (the hidden state of a stream).
     """
 
@@ -23,6 +24,7 @@ class Estimate:
     terms: dict[str, Tensor]
     count: int
     carry: Any = field(default=None, repr=False)
+    per: Mapping[str, int] = field(default_factory=dict)
 
 
 class Objective(Protocol):
@@ -31,15 +33,34 @@ class Objective(Protocol):
     def __call__(self, model: Any, batch: Any, carry: Any) -> Estimate: ...
 
 
-class Learner(ABC):
-    """An objective with weights and an optimiser of its own, a critic's for instance.
+class Stateful(ABC):
+    """An objective with a course of its own: a weight that rises, a phase that ends.
 
-    The loop steps it together with the model, keeps it in checkpoints and beside the best weights,
-    and tells it what happens.
+    The loop keeps its state in checkpoints and tells it what happens.
     """
 
     @abstractmethod
     def __call__(self, model: Any, batch: Any, carry: Any) -> Estimate: ...
+
+    @abstractmethod
+    def validated(
+        self, events: Sequence[str], progress: float, terms: Mapping[str, float]
+    ) -> list[str]:
+        """Hear what a validation found and led to, at which share of training; gives events of its
+        own. terms: the parts of the validation loss, if it has any."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class Learner(Stateful):
+    """An objective with weights and an optimiser of its own, a critic's for instance.
+
+    The loop steps it together with the model, and keeps it beside the best weights too.
+    """
 
     @abstractmethod
     def step(self) -> None:
@@ -48,13 +69,3 @@ class Learner(ABC):
     @abstractmethod
     def discard(self) -> None:
         """Forget that gradient."""
-
-    @abstractmethod
-    def validated(self, events: Sequence[str], progress: float) -> list[str]:
-        """Hear what a validation led to, at which share of training; gives events of its own."""
-
-    @abstractmethod
-    def state_dict(self) -> dict[str, Any]: ...
-
-    @abstractmethod
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...

@@ -8,7 +8,7 @@ something to keep. Phase two, once the critic has learnt, raises that informatio
 itself says: it learns to go on with sentences from near by, weighted by the critic's scores.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -213,7 +213,9 @@ class Bmi(Learner):
     def discard(self) -> None:
         self.optimiser.zero_grad()
 
-    def validated(self, events: Sequence[str], progress: float) -> list[str]:
+    def validated(
+        self, events: Sequence[str], progress: float, terms: Mapping[str, float]
+    ) -> list[str]:
         late = self.config.switch < 1 and progress >= self.config.switch
         if not self.config.phase_two or self.phase_two or not (late or TRIGGERED in events):
             return []

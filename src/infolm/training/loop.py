@@ -3,11 +3,11 @@
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from infolm.averaging.base import MEAN, RAW, Averager
 from infolm.averaging.tail import worse_than_recent
 from infolm.data.stream import Feed
 from infolm.errors import RunError
-from infolm.objectives.base import Estimate, Learner, Objective
+from infolm.objectives.base import Estimate, Learner, Objective, Stateful
 from infolm.section import Section
 from infolm.training import checkpoint
 from infolm.training.optimisers import load_optimiser
@@ -72,6 +72,22 @@ class Term:
     carry: Any = None
 
 
+class Validation(NamedTuple):
+    """What the present weights are worth on the validation split.
+
+    loss: nats per token, the smaller the better. terms: its parts and what else is worth knowing,
+    by name; where there are none the loss is that of the text itself, and e^loss a perplexity.
+    """
+
+    loss: float
+    terms: Mapping[str, float] = {}
+
+    def __str__(self) -> str:
+        said = ", ".join(f"{name} {value:.4g}" for name, value in self.terms.items())
+        said = said or f"perplexity {math.exp(min(self.loss, 700)):.2f}"
+        return f"{self.loss:.4f} nats per token, {said}"
+
+
 class Watcher(Protocol):
     """Somebody who looks on: the progress bar."""
 
@@ -94,8 +110,8 @@ class Loop:
     """Trains `model` on the sum of `terms` and leaves the best weights in the run's folder.
 
     A step draws a batch from each term's feed, adds the weighted losses, and takes one step of the
-    optimiser, and of that of each term that learns itself. `validate` measures the present weights:
-    nats per token on the validation split. Everything that decides what comes next is in
+    optimiser, and of that of each term that learns itself. `validate` measures the present weights.
+    Everything that decides what comes next is in
     `state_dict`, so that a run that is killed and resumed ends with the same bytes as one left
     alone.
 
@@ -112,7 +128,7 @@ class Loop:
         optimiser: optim.Optimizer,
         schedule: Schedule,
         averager: Averager,
-        validate: Callable[[], float],
+        validate: Callable[[], Validation],
         config: TrainConfig,
         clip: float | None,
         run: RunFolder,
@@ -122,8 +138,11 @@ class Loop:
         self.raw_model = model
         self.model, self.optimiser = fabric.setup(model, optimiser)
         self.terms, self.schedule, self.averager = terms, schedule, averager
+        self.stateful = {
+            term.name: term.objective for term in terms if isinstance(term.objective, Stateful)
+        }
         self.learners = {
-            term.name: term.objective for term in terms if isinstance(term.objective, Learner)
+            name: each for name, each in self.stateful.items() if isinstance(each, Learner)
         }
         self.validate, self.config, self.clip = validate, config, clip or math.inf
         self.run_folder, self.watcher = run, watcher
@@ -227,11 +246,12 @@ class Loop:
         return estimates[0]
 
     def _validate(self, log: MetricsLog) -> None:
-        losses = {}
+        found = {}
         self.model.eval()
         for candidate in self.averager.candidates():
             with self.averager.swapped_in(candidate):
-                losses[candidate] = self.validate()
+                found[candidate] = self.validate()
+        losses = {candidate: validation.loss for candidate, validation in found.items()}
         answer = self.averager.answer(losses)
         loss = losses[answer]
         best = not self.losses or loss < min(self.losses)
@@ -246,8 +266,8 @@ class Loop:
         lengths = {f"{name}_length": length for name, length in self.averager.lengths().items()}
         events = self.averager.validated(losses, self.progress())
         events += self.schedule.validated(loss)
-        for learner in self.learners.values():
-            events += learner.validated(events, self.progress())
+        for each in self.stateful.values():
+            events += each.validated(events, self.progress(), found[answer].terms)
         patience = self.config.stop_patience
         if patience and worse_than_recent(loss, self.losses, patience):
             self.stopped = True
@@ -257,13 +277,12 @@ class Loop:
             self._save_best()
         epoch = self.terms[0].feed.epoch
         self.watcher.say(
-            f"step {self.step:,}, epoch {epoch}: validation {loss:.4f} nats per token, "
-            f"perplexity {math.exp(loss):.2f}"
+            f"step {self.step:,}, epoch {epoch}: validation {found[answer]}"
             + ("" if answer == RAW else f" ({_mean(answer)} of the iterates)")
             + (", the best so far" if best else "")
             + "".join(f"; {event}" for event in events)
         )
-        values = losses | lengths
+        values = losses | lengths | dict(found[answer].terms)
         log.write("validation", self.step, epoch=epoch, loss=loss, answer=answer, **values)
         for event in events:
             log.write("event", self.step, name=event)
@@ -309,9 +328,10 @@ class Loop:
         sums = self.window.setdefault(name, {COUNT: 0.0})
         sums[COUNT] += estimate.count
         for term, value in estimate.terms.items():
-            sums[term] = sums.get(term, 0.0) + float(value) * estimate.count
+            count = estimate.per.get(term, estimate.count)
+            sums[term] = sums.get(term, 0.0) + float(value) * count
             # Of its own: a term may begin in the middle of a window, with a phase.
-            sums[f"{term} {COUNT}"] = sums.get(f"{term} {COUNT}", 0.0) + estimate.count
+            sums[f"{term} {COUNT}"] = sums.get(f"{term} {COUNT}", 0.0) + count
 
     def _record(self, log: MetricsLog, since: float) -> float:
         """Write the means since the last record, of which `since` is the time; gives the time."""
@@ -349,15 +369,15 @@ class Loop:
             "model": self.raw_model.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "averager": self.averager.state_dict(),
-            "learners": {name: learner.state_dict() for name, learner in self.learners.items()},
+            "learners": {name: each.state_dict() for name, each in self.stateful.items()},
         }
 
     def _load_weights_and_optimiser(self, path: Path, state: dict[str, Any]) -> None:
         checkpoint.restore_weights(path, self.raw_model, state["model"])
         load_optimiser(self.optimiser, state["optimiser"])
         self.averager.load_state_dict(self.fabric.to_device(state["averager"]))
-        for name, learner in self.learners.items():
-            learner.load_state_dict(state["learners"][name])
+        for name, each in self.stateful.items():
+            each.load_state_dict(state["learners"][name])
 
     def save(self) -> None:
         """Write a checkpoint of this moment."""

@@ -1,0 +1,63 @@
+"""The validation loss of a sentence model while it is trained."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from infolm.data.sentences import Lines
+from infolm.models.sentence import Posterior, SentenceModel
+from infolm.objectives.sentence import SentenceObjective
+from infolm.training.loop import Validation
+
+SEED = 1
+"""Of the codes drawn: the same at every validation, so that they add no noise to the course."""
+MOST = 1000
+"""Sentences among which the mutual information is measured: at most ln of their number."""
+
+
+def sentence_validation(
+    model: SentenceModel, objective: SentenceObjective, lines: Lines
+) -> Validation:
+    """The objective's loss on `lines`, in nats per token, without heuristics and dropout.
+
+    Of the terms, `nll` is -ln p(x | z) in nats per token; `kl` and `information` are nats per
+    sentence: how far codes are from the prior, and how well they tell the first sentences apart.
+    """
+    device, size = model.embedding.device, model.config.latent.size
+    generator = torch.Generator().manual_seed(SEED)
+    noise = torch.randn(len(lines), size, generator=generator)
+    means, log_variances = torch.empty_like(noise), torch.empty_like(noise)
+    nll = penalty = 0.0
+    tokens = 0
+    training = model.training
+    model.eval()
+    with torch.inference_mode():
+        for numbers, batch in lines.batches():
+            chosen = torch.from_numpy(numbers.copy())
+            own = noise[chosen].to(device)
+
+            def code(posterior: Posterior, own: Tensor = own) -> Tensor:
+                return objective.code(posterior, own)
+
+            read, inputs, targets = (torch.from_numpy(x).to(device) for x in batch[:3])
+            posterior, z, hidden = model(read, inputs, batch.sizes, code)
+            nll -= float(model.log_prob(hidden, targets).double().sum())
+            penalty += float(objective.penalty(posterior, z).double().sum())
+            means[chosen], log_variances[chosen] = (x.cpu() for x in posterior)
+            tokens += batch.tokens
+    model.train(training)
+    posterior = Posterior(means, log_variances)
+    terms = {
+        "nll": nll / tokens,
+        "kl": float(posterior.kl().sum(1).mean()),
+        "information": _information(Posterior(means[:MOST], log_variances[:MOST]), noise[:MOST]),
+    }
+    return Validation((nll + penalty) / tokens, terms)
+
+
+def _information(posterior: Posterior, noise: Tensor) -> float:
+    z = posterior.at(noise)
+    one = Posterior(posterior.mean.double(), posterior.log_variance.double())
+    found = torch.stack([one.log_density(each.double()) for each in z])
+    return float((found.diagonal() - found.logsumexp(1)).mean()) + math.log(len(z))

@@ -1,0 +1,21 @@
+"""From a recipe's section to a model."""
+
+from infolm.data.episodes import token_number
+from infolm.data.tokens import Tokenizer
+from infolm.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from infolm.models.recurrent import RecurrentConfig, RecurrentModel
+from infolm.models.sentence import SentenceConfig, SentenceModel
+
+AnyModel = RecurrentModel | SentenceModel
+
+
+def build_model(
+    config: RecurrentConfig | SentenceConfig, vocabulary: int, tokenizer: Tokenizer | None = None
+) -> AnyModel:
+    """The model that `config` describes; without a tokenizer only to count its weights."""
+    if isinstance(config, SentenceConfig):
+        return SentenceModel(config, vocabulary)
+    if not isinstance(config, EncoderDecoderConfig):
+        return RecurrentModel(config, vocabulary)
+    separator = token_number(config.separator, tokenizer, "model.separator") if tokenizer else 0
+    return EncoderDecoder(config, vocabulary, separator)

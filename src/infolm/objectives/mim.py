@@ -1,0 +1,37 @@
+"""Mutual Information Machine learning (Livne et al. 2020, "SentenceMIM")."""
+
+from typing import Literal
+
+from torch import Tensor
+
+from infolm.models.sentence import Posterior, log_prior
+from infolm.objectives.sentence import SentenceObjective
+from infolm.section import Section
+
+
+class MimConfig(Section):
+    """A-MIM: high mutual information of sentence and code, by the loss alone."""
+
+    kind: Literal["mim"] = "mim"
+
+
+class Mim(SentenceObjective):
+    """loss = -(ln p(x | z) + 1/2 (ln q(z | x) + ln P(z))), P(z) = N(0, 1)     (algorithm 1).
+
+    An upper bound, up to a constant, on H(x) + H(z) - I(x; z) under the encoder's joint
+    distribution (equations 7 and 14). Where a VAE's loss has E ln q = -H(q), this one has H(q) / 2:
+    the narrower the posterior, the smaller the loss, without end. What holds it is the floor of
+    the variance (`model.latent.least_log_variance`), which the paper does not mention and its
+    authors' program has: every dimension sinks to it. `floored` among the terms is the share of
+    dimensions that have the least variance of the batch, thus are there if many do.
+    """
+
+    def penalty(self, posterior: Posterior, z: Tensor) -> Tensor:
+        return -0.5 * (posterior.log_density(z) + log_prior(z))
+
+    def training_penalty(
+        self, posterior: Posterior, z: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor | float]]:
+        lowest = posterior.log_variance.min()
+        floored = (posterior.log_variance == lowest).float().mean()
+        return self.penalty(posterior, z).mean(), {"floored": floored}

@@ -1,0 +1,77 @@
+"""Objectives of sentence models: what they have in common, and the plain auto-encoder."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from infolm.data.sentences import SentenceBatch
+from infolm.models.sentence import Posterior, SentenceModel
+from infolm.objectives.base import Estimate, Stateful
+from infolm.section import Section
+
+
+class SentenceObjective(Stateful):
+    """loss = 1/B sum_i (-ln p(x_i | z_i) + penalty_i), in nats per sentence.
+
+    z_i ~ q(z | x_i) by reparametrisation. Of the terms, `nll` is the first part, in nats per token
+    with <eos>, `kl` the mean KL(q(z | x_i) || N(0, 1)) in nats per sentence.
+    """
+
+    def code(self, posterior: Posterior, noise: Tensor) -> Tensor:
+        """The codes (B, Z) that the decoder reads; noise: (B, Z), standard normal."""
+        return posterior.at(noise)
+
+    @abstractmethod
+    def penalty(self, posterior: Posterior, z: Tensor) -> Tensor:
+        """What the loss adds to each sentence's -ln p(x | z), (B,), but for heuristics of the
+        training: so the validation loss is the bound itself."""
+
+    def training_penalty(
+        self, posterior: Posterior, z: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor | float]]:
+        """The mean over the batch with those heuristics, and terms to be recorded."""
+        return self.penalty(posterior, z).mean(), {}
+
+    def __call__(self, model: SentenceModel, batch: SentenceBatch, carry: None) -> Estimate:
+        posterior, z, hidden = model(batch.read, batch.inputs, batch.sizes, self._drawn)
+        nll = model.nll_sum(hidden, batch.targets)
+        penalty, said = self.training_penalty(posterior, z)
+        loss = nll / batch.sentences + penalty
+        kl = posterior.kl().sum(1).mean()
+        per_sentence = {"kl": kl.detach(), "loss": loss.detach(), **said}
+        terms = {"nll": nll.detach() / batch.tokens, **per_sentence}
+        return Estimate(loss, terms, batch.tokens, per=dict.fromkeys(per_sentence, batch.sentences))
+
+    def _drawn(self, posterior: Posterior) -> Tensor:
+        return self.code(posterior, torch.randn_like(posterior.mean))
+
+    def validated(
+        self, events: Sequence[str], progress: float, terms: Mapping[str, float]
+    ) -> list[str]:
+        return []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
+class AeConfig(Section):
+    """The auto-encoder: reconstruction alone, the code being the mean."""
+
+    kind: Literal["ae"] = "ae"
+
+
+class Ae(SentenceObjective):
+    """loss = -ln p(x | z), z = the mean of q (Livne et al. 2020, section 4.5): no distribution over
+    codes is learnt, and what the model says of the variance means nothing."""
+
+    def code(self, posterior: Posterior, noise: Tensor) -> Tensor:
+        return posterior.mean
+
+    def penalty(self, posterior: Posterior, z: Tensor) -> Tensor:
+        return z.new_zeros(len(z))
