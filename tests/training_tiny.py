@@ -26,6 +26,24 @@ def tiny_tree(text: Path, **train: Any) -> dict[str, Any]:
     }
 
 
+def tiny_sentences(text: Path, **train: Any) -> dict[str, Any]:
+    """Of a sentence model."""
+    return {
+        "data": {"path": str(text)},
+        "feed": {"kind": "sentences", "batch": 16},
+        "model": {
+            "kind": "sentence",
+            "embedding": 8,
+            "latent": {"size": 3},
+            "encoder": {"hidden": 12},
+            "decoder": {"hidden": 12, "dropout": {"input": 0.3, "locked": False}},
+        },
+        "objective": {"kind": "mim"},
+        "optimiser": {"kind": "adam", "learning_rate": 0.02},
+        "train": {"validate_every": 10, "log_every": 3, **train},
+    }
+
+
 def tiny_recipe(text: Path, **train: Any) -> Recipe:
     return Recipe.model_validate(tiny_tree(text, **train))
 

@@ -390,6 +390,19 @@ def test_the_schedule_halves_at_each_non_improvement_and_starts_its_history_anew
     assert constant.scale == 1
 
 
+def test_the_schedule_waits_on_a_plateau():
+    schedule = Schedule(ScheduleConfig(kind="plateau", factor=0.25, patience=2))
+    scales = []
+    for loss in [3.0, 2.0, 2.5, 1.9, 2.0, 1.9, 1.95, 1.91, 1.8]:
+        events = schedule.validated(loss)
+        assert events == (["rate reduced"] if scales and schedule.scale < scales[-1] else [])
+        scales.append(schedule.scale)
+    assert scales == [1, 1, 1, 1, 1, 0.25, 0.25, 0.0625, 0.0625]
+    resumed = Schedule(schedule.config)
+    resumed.load_state_dict(schedule.state_dict())
+    assert (resumed.best, resumed.waited, resumed.scale) == (1.8, 0, 0.0625)
+
+
 def test_tensorboard_has_the_same_numbers(tmp_path, small_text):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -154,7 +154,7 @@ class SentenceFeed:
 
     A pass draws an order, and sorts each `POOL` batches' worth of it by length: a batch has
     sentences of nearly one length, and other ones each pass. The order of the batches is drawn too.
-    Batches of a pass have the same number of sentences but for one. All is a function of the seed,
+    A batch has one sentence more where else some would be left over. All is a function of the seed,
     the pass and the position in it.
     """
 
@@ -179,13 +179,11 @@ class SentenceFeed:
 
     def _draw(self) -> None:
         rng = np.random.default_rng([self.seed, self.epoch])
-        count = -(-len(self.text) // self.config.batch)
-        order = rng.permutation(len(self.text))
-        pools = np.array_split(order, -(-count // POOL))
+        order, size = rng.permutation(len(self.text)), self.config.batch
         batches = []
-        for pool in pools:
+        for pool in np.array_split(order, max(1, len(order) // (POOL * size))):
             ordered = pool[np.argsort(-self.text.lengths[pool], kind="stable")]
-            batches += np.array_split(ordered, -(-len(pool) // self.config.batch))
+            batches += np.array_split(ordered, max(1, len(pool) // size))
         self._batches = [batches[number] for number in rng.permutation(len(batches))]
 
     def next(self) -> SentenceBatch:

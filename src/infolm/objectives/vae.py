@@ -174,7 +174,7 @@ class Vae(SentenceObjective):
         if self.lag.aggressive:
             with frozen(model, encoder=self.lag.waited):
                 estimate = super().__call__(model, batch, carry)
-            self.lag.took(float(estimate.loss) * batch.sentences, batch.tokens)
+            self.lag.took(float(estimate.terms["loss"]) * batch.sentences, batch.tokens)
         else:
             estimate = super().__call__(model, batch, carry)
         self.batches += 1
