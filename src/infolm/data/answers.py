@@ -1,0 +1,239 @@
+"""Questions with candidate answers, of which one is right, from files of two formats.
+
+Tab-separated text, the form of YahooCQA (Tay et al. 2017): UTF-8, a candidate a line,
+
+    question <TAB> answer <TAB> label
+
+where the label is 1 for the right answer and 0 for a wrong one. Lines of one question follow each
+other, and exactly one of them has label 1. A first line whose third column is the word `label` is
+a header; blank lines are passed over; there are no quotes and no escapes.
+
+JSON in SQuAD's format, 1.1 or 2.0, makes a choice among sentences: the candidates are the sentences
+of the paragraph, in their order, and right is the one that holds the answer.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from infolm.errors import InfolmError
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question and its candidates, two or more; `answers[right]` is the right one."""
+
+    question: str
+    answers: tuple[str, ...]
+    right: int
+
+
+# Why a question is left out.
+_SINGLE = "with a single candidate"
+_UNANSWERABLE = "without an answer"
+_CROSSING = "whose answers do not lie in one sentence"
+_MISPLACED = "whose answer does not stand where the file says"
+
+
+def read_questions(path: Path) -> tuple[list[Question], list[str]]:
+    """The questions of a file, and what was left out of it: so many questions for each reason.
+
+    The format is told by the content: a file that begins with a brace is JSON.
+    """
+    text = _read(path)
+    first = text.lstrip().partition("\n")[0]
+    found = _squad(text, path) if first[0] in "{[" and "\t" not in first else _table(text, path)
+    questions, reasons = [], Counter[str]()
+    for each in found:
+        if isinstance(each, Question):
+            questions.append(each)
+        else:
+            reasons[each] += 1
+    notes = [f"{count:,} question{'s'[: count != 1]} {why}" for why, count in reasons.items()]
+    if not questions:
+        told = f" ({', '.join(notes)})" if notes else ""
+        raise InfolmError(f"{path} has no question to rank answers of{told}: give another file")
+    return questions, notes
+
+
+def _read(path: Path) -> str:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise InfolmError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InfolmError(
+            f"{path} is not UTF-8 text (byte {error.start}): give a tab-separated text or SQuAD's "
+            "JSON, in UTF-8"
+        ) from error
+    if not text.strip():
+        raise InfolmError(f"{path} is empty: give a file of questions and answers")
+    return text
+
+
+def _table(text: str, path: Path) -> Iterator[Question | str]:
+    """Each question, or why it is left out; so does `_squad`."""
+    for question, group in groupby(_rows(text, path), key=itemgetter(0)):
+        rows = list(group)
+        answers = tuple(answer for _, answer, _, _ in rows)
+        right = [place for place, row in enumerate(rows) if row[2]]
+        if len(right) != 1:
+            many = "no right answer" if not right else f"{len(right)} right answers"
+            raise InfolmError(
+                f"the question on line {rows[0][3]:,} of {path} has {many}: label one answer of "
+                "each question 1 and the others 0, with the lines of a question together"
+            )
+        yield Question(question, answers, right[0]) if len(answers) > 1 else _SINGLE
+
+
+def _rows(text: str, path: Path) -> Iterator[tuple[str, str, bool, int]]:
+    """Question, answer, whether that is right, and the number of the line."""
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        cells = [cell.strip() for cell in line.split("\t")]
+        place = f"line {number:,} of {path}"
+        if len(cells) != 3:
+            many = "1 column" if len(cells) == 1 else f"{len(cells)} columns"
+            raise InfolmError(
+                f"{place} has {many} and not three: write question, answer and label with a tab "
+                "between, or give SQuAD's JSON"
+            )
+        question, answer, label = cells
+        if number == 1 and label.lower() == "label":
+            continue
+        if label not in ("0", "1"):
+            raise InfolmError(f"{place} has the label '{label}': write 1 for right, 0 for wrong")
+        if not question or not answer:
+            what = "answer" if question else "question"
+            raise InfolmError(f"the {what} on {place} is empty: write one, or delete the line")
+        yield question, answer, label == "1", number
+
+
+def _squad(text: str, path: Path) -> Iterator[Question | str]:
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InfolmError(
+            f"{path} is not whole JSON ({error.msg} on line {error.lineno:,}): get the file again"
+        ) from error
+    try:
+        for article in data["data"]:
+            for paragraph in article["paragraphs"]:
+                context = paragraph["context"]
+                spans = sentences(context)
+                for entry in paragraph["qas"]:
+                    yield _choice(entry, context, spans)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise InfolmError(
+            f"{path} is JSON but not of SQuAD's format ({type(error).__name__}: {error}): it needs "
+            "data, paragraphs, context, qas, question and answers with text and answer_start"
+        ) from error
+
+
+def _choice(entry: dict[str, Any], context: str, spans: list[tuple[int, int]]) -> Question | str:
+    """The choice among the sentences `spans` of the context that an entry makes.
+
+    Several answers are several people's: where they lie in different sentences, the question has
+    no right one.
+    """
+    answers = [(answer["answer_start"], answer["text"]) for answer in entry["answers"]]
+    if entry.get("is_impossible") or not answers:
+        return _UNANSWERABLE
+    if not all(context.startswith(text, start) for start, text in answers):
+        return _MISPLACED
+    if len(spans) < 2:
+        return _SINGLE
+    holding = [
+        place
+        for place, (first, end) in enumerate(spans)
+        if all(first <= start and start + len(text) <= end for start, text in answers)
+    ]
+    if not holding:
+        return _CROSSING
+    return Question(entry["question"].strip(), tuple(context[a:b] for a, b in spans), holding[0])
+
+
+# Sentences of English prose. A full stop is the end of one unless what stands before it or behind
+# it speaks against that.
+
+_END = re.compile(
+    r"(?P<mark>[.!?…]+)[\"'”’)\]]*(?:\[[^\]\s]{1,4}\])*\s+"  # a mark, closing quotes, [4], a blank
+    r"|\n\s*\n"
+)
+_LAST = re.compile(r"[\w.]+$")
+_NEXT = re.compile(r"\W*(\w+)(\.?)")
+_ABBREVIATED = re.compile(r"[a-z]|(?:[a-z]{1,2}\.)+[a-z]{1,2}")  # initials, u.s, a.m, ph.d
+
+_TITLES = frozenset(
+    "mr mrs ms messrs dr prof rev hon gen sen rep gov capt lt col maj sgt st mt vs v cf e.g i.e "
+    "viz".split()
+)
+"""Never the last word of a sentence."""
+_COUNTED = frozenset(
+    "no nos vol vols fig figs pp ch eq sec art jan feb mar apr jun jul aug sep sept oct nov "
+    "dec".split()
+)
+"""Abbreviations before a number, else words."""
+_SHORTENED = frozenset("jr sr inc ltd co corp bros al ca approx dept est".split())
+"""Like initials: the last word of a sentence now and then."""
+_OPENING = frozenset(
+    "A After All Although An And Another As At Because Before Both But By Despite During Each "
+    "Even Every For From He Her Here His How However I If In Instead It Its Many Most No Nor Of "
+    "On Once One Only Or Other Our Several She Since So Some Such That The Their Then There "
+    "Therefore These They This Those Though Through Thus To Today Under Until Upon We What When "
+    "Where Whether Which While Who Why With Within Yet You".split()
+)
+"""Words that have a capital at the beginning of a sentence alone."""
+
+
+def sentences(text: str) -> list[tuple[int, int]]:
+    """Where the sentences of English prose begin and end, without the blanks around them.
+
+    A sentence ends with . ! ? or an ellipsis, closing quotes and brackets with it, where a capital
+    or a digit follows behind a blank; and with a paragraph. It has a word: three dots are none. It
+    does not end after a title (Dr.), nor after an abbreviation before a number (No. 5), nor after
+    the number of a list's item. After initials and other abbreviations (J. F. Kennedy, the U.S.
+    Navy, Smith Jr.) it ends only where the next word is one that has its capital from there.
+    """
+    cuts = [0]
+    for found in _END.finditer(text):
+        if _ends(text, cuts[-1], found):
+            cuts.append(found.end())
+    parts = [(first, text[first:end]) for first, end in zip(cuts, [*cuts[1:], None], strict=True)]
+    return [
+        (first + len(part) - len(part.lstrip()), first + len(part.rstrip()))
+        for first, part in parts
+        if part.strip()
+    ]
+
+
+def _ends(text: str, first: int, found: re.Match[str]) -> bool:
+    """Whether the sentence that began at `first` ends with what was found."""
+    before, following = text[first : found.start()].strip(), _NEXT.match(text, found.end())
+    if not following or not _NEXT.match(before):
+        return False
+    word, stop = following.groups()
+    if found["mark"] is None:
+        return True
+    if not (word[0].isupper() or word[0].isdigit()):
+        return False
+    if found["mark"] != ".":
+        return True
+    if before.isdigit():
+        return False
+    last = _LAST.search(before)
+    abbreviation = last[0].lower() if last else ""
+    if abbreviation in _TITLES:
+        return False
+    if abbreviation in _COUNTED:
+        return not word[0].isdigit()
+    if abbreviation in _SHORTENED or _ABBREVIATED.fullmatch(abbreviation):
+        return word in _OPENING and not stop
+    return True
