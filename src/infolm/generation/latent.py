@@ -1,0 +1,339 @@
+"""The uses of a latent code (Livne et al. 2020, sections 4.6 and 4.7): sentences to codes, codes to
+sentences, and what can be done between.
+
+Every sentence has random numbers of its own, for its code and for its words: which others are
+written beside it changes nothing but rounding. Models are in evaluation mode.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from infolm.data.sentences import Lines, SentencesConfig
+from infolm.data.tokens import NO_TOKEN, Tokenizer
+from infolm.errors import InfolmError
+from infolm.evaluation.latent import posteriors
+from infolm.evaluation.likelihood import Progress
+from infolm.generation.sampling import SamplingSettings, _uniforms, draw
+from infolm.models.sentence import Posterior, SentenceModel
+
+Tokens = npt.NDArray[np.int64]
+"""A sentence, (n,), without its <eos>."""
+
+MEAN, SAMPLE, PERTURBED = 0.0, 1.0, 10.0
+"""Factors on the deviation of q(z | x), for the three reconstructions of table 11."""
+
+GREEDY = SamplingSettings(greedy=True)
+
+ENTRIES = 2**24
+"""Probabilities, or distances, that are worked on at a time: 64 or 128 MiB of them."""
+
+
+# -- codes ----------------------------------------------------------------------------------
+
+
+def drawn(posterior: Posterior, scale: float, generator: torch.Generator) -> Tensor:
+    """z ~ N(mean, (scale sigma)^2), (S, Z): 0 is the mean itself, 1 a draw from q(z | x)."""
+    return posterior.at(scale * _normal(generator, *posterior.mean.shape))
+
+
+def between(a: Tensor, b: Tensor, steps: int) -> Tensor:
+    """`steps` codes at equal distances from a to b, both included: (Z,), (Z,) -> (steps, Z)."""
+    return torch.lerp(a, b, torch.linspace(0, 1, steps, dtype=a.dtype)[:, None])
+
+
+def nearest(queries: Tensor, means: Tensor, num: int) -> tuple[Tensor, Tensor]:
+    """The `num` means (S, Z) nearest to each query (Q, Z), exactly: their Euclidean distances and
+    their numbers, (Q, num) each, the nearest first."""
+    num = min(num, len(means))
+    distances, numbers = [], []
+    for block in queries.split(max(1, ENTRIES // len(means))):
+        # A product of matrices would be faster, and lose what is between codes that nearly agree.
+        all_distances = torch.cdist(block, means, compute_mode="donot_use_mm_for_euclid_dist")
+        found = all_distances.topk(num, largest=False)
+        distances.append(found.values)
+        numbers.append(found.indices)
+    return torch.cat(distances), torch.cat(numbers)
+
+
+def distinct(lines: Lines) -> Lines:
+    """Each sentence where it stands first."""
+    first: dict[bytes, int] = {}
+    for number, sentence in enumerate(lines):
+        first.setdefault(sentence.tobytes(), number)
+    return lines.chosen(np.fromiter(first.values(), np.int64))
+
+
+def _normal(generator: torch.Generator, num: int, size: int) -> Tensor:
+    """N(0, 1), (num, size), each row from a seed of its own."""
+    rows = torch.empty(num, size, dtype=torch.float64)
+    for row, seed in zip(rows, torch.randint(2**62, (num,), generator=generator), strict=True):
+        row.normal_(generator=torch.Generator().manual_seed(int(seed)))
+    return rows
+
+
+def _generators(seed: int) -> list[torch.Generator]:
+    """For choosing sentences, for codes and for words: what one gives does not depend on how much
+    another has given."""
+    seeds = torch.randint(2**62, (3,), generator=torch.Generator().manual_seed(seed))
+    return [torch.Generator().manual_seed(one) for one in seeds.tolist()]
+
+
+# -- sentences ------------------------------------------------------------------------------
+
+
+@torch.inference_mode()
+def decode(
+    model: SentenceModel,
+    z: Tensor,
+    settings: SamplingSettings,
+    longest: int,
+    eos: int,
+    generator: torch.Generator,
+) -> list[Tokens]:
+    """The sentences of codes z (B, Z), each up to its <eos> or to `longest` tokens.
+
+    All are written side by side, a word a step; those that have ended leave the batch.
+    """
+    rows = max(1, ENTRIES // model.vocabulary)
+    written: list[Tokens] = []
+    for part in z.to(model.embedding).split(rows):
+        uniforms = [_uniforms(generator, longest) for _ in part]
+        written += _decoded(model, part, settings, uniforms, eos) if uniforms else []
+    return written
+
+
+def _decoded(
+    model: SentenceModel,
+    z: Tensor,
+    settings: SamplingSettings,
+    uniforms: list[Tensor],
+    eos: int,
+) -> list[Tokens]:
+    """As `decode`; each sentence has the random numbers of its words, (longest,)."""
+    chances = torch.stack(uniforms, 1).to(z.device)
+    longest = len(chances)
+    written = torch.full((longest, len(z)), eos, device=z.device)
+    unfinished = torch.arange(len(z), device=z.device)
+    words, state = torch.full_like(unfinished, eos), model.initial_state(z)
+    for t in range(longest):
+        hidden, state = model.step(words, z, state)
+        words = _next(model.log_probs(hidden), settings, chances[t, unfinished])
+        kept = (words != eos).nonzero().squeeze(1)
+        if len(kept) < len(words):
+            unfinished, words, z = unfinished[kept], words[kept], z[kept]
+            state = [tuple(tensor.index_select(1, kept) for tensor in layer) for layer in state]
+        written[t, unfinished] = words
+        if not len(kept):
+            break
+    lengths = (written != eos).sum(0).tolist()
+    return [row[:n] for row, n in zip(written.t().cpu().numpy(), lengths, strict=True)]
+
+
+def _next(log_probs: Tensor, settings: SamplingSettings, uniforms: Tensor) -> Tensor:
+    if settings.greedy:  # at once, without the distribution that has all its mass there
+        return replace(settings, greedy=False)(log_probs).argmax(-1)
+    return draw(settings(log_probs), uniforms)
+
+
+def reconstruct(
+    model: SentenceModel,
+    lines: Lines,
+    scale: float,
+    settings: SamplingSettings,
+    longest: int,
+    seed: int,
+) -> list[Tokens]:
+    """Each sentence written anew from its code: of `MEAN`, `SAMPLE` or `PERTURBED` scale."""
+    _, of_codes, of_words = _generators(seed)
+    z = drawn(posteriors(model, lines), scale, of_codes)
+    return decode(model, z, settings, longest, lines.eos, of_words)
+
+
+# -- text -----------------------------------------------------------------------------------
+
+
+class Reconstruction(NamedTuple):
+    """A sentence as the model reads it, and as written from its code at each scale."""
+
+    sentence: str
+    written: tuple[str, ...]
+
+
+class Neighbour(NamedTuple):
+    """A sentence, and how far its code is from that of the one asked about."""
+
+    sentence: str
+    distance: float
+
+
+class Answer(NamedTuple):
+    """words: how many were asked for. text: what follows the first "?" of `written`, the whole
+    sentence; empty if there is no "?"."""
+
+    words: int
+    text: str
+    written: str
+
+
+def read_sentences(path: Path) -> list[str]:
+    """The sentences of a text file, one a line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InfolmError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InfolmError(f"{path} is not UTF-8 text: save it as such") from error
+    sentences = text.removesuffix("\n").split("\n")
+    for number, sentence in enumerate(sentences, 1):
+        if not sentence.strip():
+            raise InfolmError(f"line {number} of {path} is empty: give a sentence on every line")
+    return sentences
+
+
+@dataclass(frozen=True)
+class SentenceWriter:
+    """A model with a latent code and its vocabulary, from text to text.
+
+    feed: what the model learnt from; longer sentences are cut or refused, as it says. longest: most
+    tokens of what is written. unknown: words that the vocabulary lacks are read as <unk>; else they
+    are refused. The same seed gives the same sentences, the first ones for any number of them.
+    """
+
+    model: SentenceModel
+    tokenizer: Tokenizer
+    feed: SentencesConfig
+    longest: int
+    settings: SamplingSettings = GREEDY
+    seed: int = 1
+    unknown: bool = False
+
+    def read(self, sentences: Sequence[str]) -> Lines:
+        """The tokens of sentences that the model can read; a clear refusal of others."""
+        tokens = [self._tokens(text, number) for number, text in enumerate(sentences, 1)]
+        return Lines.of(tokens, self.tokenizer.eos).cut(self.feed.longest)
+
+    def reconstruct(
+        self, lines: Lines, scales: Sequence[float] = (MEAN, SAMPLE, PERTURBED)
+    ) -> list[Reconstruction]:
+        """Table 11: from the mean, from a draw of q(z | x), from one of ten times its deviation.
+
+        The noise is the same at every scale. An auto-encoder has a mean alone: scales=(MEAN,).
+        """
+        settings = self.settings, self.longest, self.seed
+        written = [self._texts(reconstruct(self.model, lines, s, *settings)) for s in scales]
+        rows = zip(*written, strict=True)
+        return [Reconstruction(*row) for row in zip(self._texts(lines), rows, strict=True)]
+
+    def interpolate(self, a: str, b: str, steps: int) -> list[str]:
+        """From the mean code of one sentence to that of another, both included (table 10)."""
+        start, end = posteriors(self.model, self.read([a, b])).mean
+        return self._written(between(start, end, steps))
+
+    def perturb(self, sentence: str, num: int, scale: float = PERTURBED) -> list[str]:
+        """`num` sentences from N(mean, (scale sigma)^2) of one."""
+        one = posteriors(self.model, self.read([sentence]))
+        copies = Posterior(*(tensor.expand(num, -1) for tensor in one))
+        _, of_codes, _ = _generators(self.seed)
+        return self._written(drawn(copies, scale, of_codes))
+
+    def sample(self, num: int, deviation: float = 0.1) -> list[str]:
+        """`num` sentences from N(0, deviation^2), as appendix D.3 has it; 1 is the prior."""
+        _, of_codes, _ = _generators(self.seed)
+        return self._written(deviation * _normal(of_codes, num, self.model.config.latent.size))
+
+    def sample_aggregated(self, lines: Lines, num: int) -> list[str]:
+        """`num` sentences from the aggregated posterior 1/S sum_i q(z | x_i) of `lines`: each from
+        a code of one of them, which is drawn as well."""
+        of_sentences, of_codes, _ = _generators(self.seed)
+        numbers = torch.randint(len(lines), (num,), generator=of_sentences).numpy()
+        chosen = posteriors(self.model, lines.chosen(numbers))
+        return self._written(drawn(chosen, SAMPLE, of_codes))
+
+    def neighbours(
+        self, sentences: Sequence[str], lines: Lines, num: int, report: Progress | None = None
+    ) -> list[list[Neighbour]]:
+        """For each sentence the `num` of `lines` whose mean codes are nearest, repeats left out."""
+        queries = posteriors(self.model, self.read(sentences)).mean
+        lines = distinct(lines)
+        found = nearest(queries, posteriors(self.model, lines, report).mean, num)
+        return [
+            [
+                Neighbour(self.tokenizer.decode(lines[number]), distance)
+                for distance, number in zip(*row, strict=True)
+            ]
+            for row in zip(*(tensor.tolist() for tensor in found), strict=True)
+        ]
+
+    def answer(self, question: str, lengths: Sequence[int] = (5, 10, 15)) -> list[Answer]:
+        """Answers of about so many words (section 4.6).
+
+        "question ? <unk> ... <unk>", with an <unk> for each word of the answer, is written anew
+        from its mean code: the likeliest word each time, but never <unk>.
+        """
+        unk, mark = self._blank(), self._question_mark()
+        asked = self.read([question.rstrip().removesuffix("?")])[0]
+        lines = Lines.of([[*asked, mark, *[unk] * n] for n in lengths], self.tokenizer.eos)
+        settings = replace(self.settings, greedy=True, forbid=(*self.settings.forbid, unk))
+        written = reconstruct(self.model, lines, MEAN, settings, self.longest, self.seed)
+        answers = [_after(sentence, mark) for sentence in written]
+        texts = zip(self._texts(answers), self._texts(written), strict=True)
+        return [Answer(n, *both) for n, both in zip(lengths, texts, strict=True)]
+
+    def _written(self, z: Tensor) -> list[str]:
+        *_, of_words = _generators(self.seed)
+        eos = self.tokenizer.eos
+        return self._texts(decode(self.model, z, self.settings, self.longest, eos, of_words))
+
+    def _texts(self, sentences: Iterable[Tokens]) -> list[str]:
+        return [self.tokenizer.decode(sentence) for sentence in sentences]
+
+    def _tokens(self, text: str, number: int) -> Tokens:
+        tokens, limit = self.tokenizer.encode(text), self.feed.longest
+        if not len(tokens):
+            raise InfolmError(f"sentence {number} is empty: give it a word")
+        if self.tokenizer.eos in tokens:
+            raise InfolmError(f"sentence {number} has more than one line: give it as one")
+        if len(tokens) > limit and self.feed.beyond == "refuse":
+            raise InfolmError(
+                f"sentence {number} has {len(tokens):,} tokens, and the model has learnt from "
+                f"sentences of at most {limit:,}: shorten it"
+            )
+        lacking = [] if self.unknown else self.tokenizer.unknown(text)
+        if lacking:
+            words = ", ".join(f"'{word}'" for word in lacking[:10])
+            raise InfolmError(
+                f"the model's vocabulary lacks parts of sentence {number}: use others than "
+                f"{words}, or let them be read as <unk>"
+            )
+        return tokens
+
+    def _blank(self) -> int:
+        """The token that stands for a word of an answer."""
+        if self.tokenizer.unk is None:
+            raise InfolmError(
+                "questions are asked with <unk> in place of the answer's words, which this "
+                "vocabulary has not: train with data.tokens=word"
+            )
+        return self.tokenizer.unk
+
+    def _question_mark(self) -> int:
+        found = self.tokenizer.lookup("?").tolist()
+        if found == [NO_TOKEN]:
+            raise InfolmError(
+                "the model's vocabulary lacks '?', which parts a question from its answer: train "
+                "on a text that has questions"
+            )
+        return int(found[0])
+
+
+def _after(sentence: Tokens, mark: int) -> Tokens:
+    """What follows the first `mark`; nothing if there is none."""
+    places = np.flatnonzero(sentence == mark)
+    return sentence[places[0] + 1 :] if len(places) else sentence[:0]

@@ -1,0 +1,128 @@
+"""The encoder of a sentence model as vectors of sentences, by itself or in sentence-transformers.
+
+    vectors = SentenceVectors.open("runs/mim")
+    vectors.encode(["the cat sat down", "stocks fell"])          # (2, Z)
+
+    from sentence_transformers import SentenceTransformer
+    model = SentenceTransformer(modules=[vectors])               # and all that it can do
+    model.save("vectors")
+    model = SentenceTransformer("vectors", trust_remote_code=True)
+
+sentence-transformers asks for the last argument wherever a module is not of its own package; the
+folder holds no code, and nothing is pickled.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from infolm.config import load_recipe
+from infolm.data.sentences import Lines
+from infolm.data.tokens import Tokenizer
+from infolm.errors import InfolmError
+from infolm.evaluation.latent import posteriors
+from infolm.models.sentence import SentenceConfig, SentenceModel
+from infolm.training import checkpoint
+from infolm.training.run import RunFolder
+
+CONFIG, TOKENIZER, WEIGHTS = "sentence_model.json", "tokenizer.json", "model.safetensors"
+"""The files that `SentenceVectors.save` writes."""
+
+
+class SentenceVectors(nn.Module):
+    """A sentence's vector is the mean of q(z | x), (Z,).
+
+    Words that the vocabulary lacks are read as <unk>, line breaks as blanks. A sentence without a
+    word is <eos> alone, and has a vector too. Gradients reach the encoder through `forward`, so
+    that sentence-transformers can go on training it.
+    """
+
+    save_in_root = True  # as sentence-transformers has it for a module that reads text
+
+    def __init__(self, model: SentenceModel, tokenizer: Tokenizer) -> None:
+        super().__init__()
+        self.model, self.tokenizer = model, tokenizer
+
+    @classmethod
+    def open(cls, run: str | Path) -> Self:
+        """The best weights of a run's folder."""
+        folder = RunFolder.existing(Path(run))
+        config = load_recipe(str(folder.recipe)).model
+        if not isinstance(config, SentenceConfig):
+            raise InfolmError(
+                f"{run} has no vectors of sentences, its model being of kind {config.kind}: take "
+                "a run whose model.kind is sentence"
+            )
+        return cls._of(config, folder.tokenizer, folder.model)
+
+    @classmethod
+    def _of(cls, config: SentenceConfig, vocabulary: Path, weights: Path) -> Self:
+        tokenizer = Tokenizer.load(vocabulary)
+        model = SentenceModel(config, len(tokenizer))
+        checkpoint.load_weights(weights, model)
+        return cls(model, tokenizer).eval()
+
+    def encode(self, sentences: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Vectors (S, Z) in the order of the sentences; which are together changes nothing."""
+        return posteriors(self.model, self._lines(sentences)).mean.float().numpy()
+
+    def _lines(self, sentences: Sequence[str]) -> Lines:
+        tokens = [self.tokenizer.encode(" ".join(text.splitlines())) for text in sentences]
+        return Lines.of(tokens, self.tokenizer.eos)
+
+    # -- what sentence-transformers asks of a module ------------------------------------------
+
+    def get_embedding_dimension(self) -> int:
+        """Z."""
+        return self.model.config.latent.size
+
+    def preprocess(
+        self, inputs: Sequence[str], prompt: str | None = None, **_: Any
+    ) -> dict[str, Tensor]:
+        """Sentences as packed rows, the longest first, and which is which."""
+        lines = self._lines([(prompt or "") + text for text in inputs])
+        order = np.argsort(-lines.lengths, kind="stable")
+        batch = lines.packed(order)
+        return {
+            "input_ids": torch.from_numpy(batch.read),
+            "sizes": torch.tensor(batch.sizes),
+            "order": torch.from_numpy(order),
+        }
+
+    def forward(self, features: dict[str, Any]) -> dict[str, Any]:
+        """Adds the vectors, (B, Z), in the order in which the sentences came."""
+        mean = self.model.encode(features["input_ids"], features["sizes"].tolist()).mean
+        return {**features, "sentence_embedding": mean[features["order"].argsort()]}
+
+    def save(self, output_path: str, **_: Any) -> None:
+        """The configuration, the vocabulary and the weights, into an existing folder."""
+        folder = Path(output_path)
+        (folder / CONFIG).write_text(self.model.config.model_dump_json(indent=2))
+        self.tokenizer.save(folder / TOKENIZER)
+        checkpoint.save(folder / WEIGHTS, self.model.state_dict())
+
+    @classmethod
+    def load(
+        cls,
+        model_name_or_path: str,
+        subfolder: str = "",
+        token: bool | str | None = None,
+        cache_folder: str | None = None,
+        revision: str | None = None,
+        local_files_only: bool = False,
+        **_: Any,
+    ) -> Self:
+        """What `save` wrote, in a folder or on the Hugging Face hub."""
+        from sentence_transformers.util import load_dir_path
+
+        found = load_dir_path(
+            model_name_or_path, subfolder, token, cache_folder, revision, local_files_only
+        )
+        folder = Path(str(found))
+        config = SentenceConfig.model_validate_json((folder / CONFIG).read_text())
+        return cls._of(config, folder / TOKENIZER, folder / WEIGHTS)
