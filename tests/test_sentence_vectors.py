@@ -92,7 +92,7 @@ def test_a_run_is_opened_by_its_folder(tmp_path):
 
 def test_a_run_without_a_code_is_refused(tmp_path):
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
-    with pytest.raises(InfolmError, match=r"no vectors of sentences.*model\.kind is sentence"):
+    with pytest.raises(InfolmError, match=r"has no latent code.*model\.kind is sentence"):
         SentenceVectors.open(tmp_path)
 
 

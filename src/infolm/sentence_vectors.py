@@ -21,14 +21,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from infolm.config import load_recipe
 from infolm.data.sentences import Lines
 from infolm.data.tokens import Tokenizer
-from infolm.errors import InfolmError
 from infolm.evaluation.latent import posteriors
 from infolm.models.sentence import SentenceConfig, SentenceModel
+from infolm.trained_sentences import SentenceRun
 from infolm.training import checkpoint
-from infolm.training.run import RunFolder
 
 CONFIG, TOKENIZER, WEIGHTS = "sentence_model.json", "tokenizer.json", "model.safetensors"
 """The files that `SentenceVectors.save` writes."""
@@ -51,28 +49,16 @@ class SentenceVectors(nn.Module):
     @classmethod
     def open(cls, run: str | Path) -> Self:
         """The best weights of a run's folder."""
-        folder = RunFolder.existing(Path(run))
-        config = load_recipe(str(folder.recipe)).model
-        if not isinstance(config, SentenceConfig):
-            raise InfolmError(
-                f"{run} has no vectors of sentences, its model being of kind {config.kind}: take "
-                "a run whose model.kind is sentence"
-            )
-        return cls._of(config, folder.tokenizer, folder.model)
-
-    @classmethod
-    def _of(cls, config: SentenceConfig, vocabulary: Path, weights: Path) -> Self:
-        tokenizer = Tokenizer.load(vocabulary)
-        model = SentenceModel(config, len(tokenizer))
-        checkpoint.load_weights(weights, model)
-        return cls(model, tokenizer).eval()
+        opened = SentenceRun.open(Path(run))
+        return cls(opened.model, opened.tokenizer)
 
     def encode(self, sentences: Sequence[str]) -> npt.NDArray[np.float32]:
         """Vectors (S, Z) in the order of the sentences; which are together changes nothing."""
         return posteriors(self.model, self._lines(sentences)).mean.float().numpy()
 
     def _lines(self, sentences: Sequence[str]) -> Lines:
-        tokens = [self.tokenizer.encode(" ".join(text.splitlines())) for text in sentences]
+        adapted = self.tokenizer.adapted
+        tokens = [self.tokenizer.encode(adapted(" ".join(s.splitlines()))) for s in sentences]
         return Lines.of(tokens, self.tokenizer.eos)
 
     # -- what sentence-transformers asks of a module ------------------------------------------
@@ -125,4 +111,7 @@ class SentenceVectors(nn.Module):
         )
         folder = Path(str(found))
         config = SentenceConfig.model_validate_json((folder / CONFIG).read_text())
-        return cls._of(config, folder / TOKENIZER, folder / WEIGHTS)
+        tokenizer = Tokenizer.load(folder / TOKENIZER)
+        model = SentenceModel(config, len(tokenizer))
+        checkpoint.load_weights(folder / WEIGHTS, model)
+        return cls(model, tokenizer).eval()

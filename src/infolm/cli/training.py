@@ -49,8 +49,11 @@ def train(
         sys.exit(130)
     if as_json:
         print(json.dumps({"run": str(out), "nll": best, "unit": "nats per token"}))
-    err.print(f"done: best validation perplexity {math.exp(best):.2f}; the run is in {out}")
-    alone = loaded.feed.kind == "episodes"  # sentences by themselves have no recent past to cache
+    found = f"{best:.4f} nats per token"
+    if loaded.model.kind != "sentence":
+        found = f"perplexity {math.exp(best):.2f}"
+    err.print(f"done: best validation {found}; the run is in {out}")
+    alone = loaded.feed.kind != "stream"  # sentences by themselves have no recent past to cache
     err.print(f"next: infolm evaluate {out}{'' if alone else ' --cache'}")
 
 

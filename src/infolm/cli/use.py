@@ -1,6 +1,7 @@
 """`infolm evaluate`, `generate` and `report`: what one does with a trained run."""
 
 import json
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,9 +9,32 @@ from typing import Annotated, Any
 import typer
 
 from infolm.cli.app import CHUNK, CacheOption, JsonOption, RunArgument, app, print_table
+from infolm.cli.latent import (
+    AggregatedOption,
+    AnswerOption,
+    CodesOption,
+    DeviationOption,
+    InterpolateOption,
+    LongestOption,
+    NeighboursOption,
+    NoEosOption,
+    PerturbOption,
+    RankOption,
+    ReconstructOption,
+    SampledOption,
+    ScaleOption,
+    StepsOption,
+    UnknownOption,
+    Wanted,
+    evaluate_sentences,
+    generate_sentences,
+    refuse,
+)
 from infolm.errors import InfolmError
 
 METHODS, WRITTEN = "Methods", "What the model writes"
+NO_CODE = "{} has no latent code: take a run whose model.kind is sentence, or leave this out"
+NO_TEXT = "{} is a model of single sentences and reads no running text: leave this out"
 
 
 class Rule(StrEnum):
@@ -117,6 +141,9 @@ def evaluate(
             rich_help_panel=WRITTEN,
         ),
     ] = False,
+    rank: RankOption = None,
+    no_eos: NoEosOption = False,
+    codes: CodesOption = 100,
     as_json: JsonOption = False,
 ) -> None:
     """Measure a trained model on its corpus: perplexity and its kin, each with its convention.
@@ -132,10 +159,14 @@ def evaluate(
 
     \b
     infolm evaluate RUN --reverse --mi --real
+
+    \b
+    Of a model with a latent code: bounds on the likelihood, what its codes tell, BLEU.
     """
     from infolm.console import StageBars, err
     from infolm.evaluation import measurement
     from infolm.trained import GENERATED, Asked, TrainedRun
+    from infolm.trained_sentences import open_run
 
     if split not in (None, "valid", "test"):
         raise InfolmError(f"--split is valid or test, not '{split}'")
@@ -162,12 +193,19 @@ def evaluate(
         generated=generated or GENERATED,
         real=real,
     )
-    opened = TrainedRun.open(run)
-    with StageBars() as stages:
-        splits = [split] if split else ["valid", "test"]
-        results, changes, warnings = opened.evaluate(
-            splits, asked, chunk, streams, baseline, stages
-        )
+    opened, splits = open_run(run), [split] if split else ["valid", "test"]
+    changes: list[Any] = []
+    if isinstance(opened, TrainedRun):
+        refuse({"--rank": rank, "--no-eos": no_eos}, NO_CODE.format(run))
+        with StageBars() as stages:
+            results, changes, warnings = opened.evaluate(
+                splits, asked, chunk, streams, baseline, stages
+            )
+    else:
+        running = {"--temperature": temperature, "--dynamic": dynamic, "--mc": mc, "--cache": cache}
+        running |= {"--episodic": episodic, "--streams": streams > 1, "--baseline": baseline}
+        refuse(running | {"--reverse": reverse, "--mi": information}, NO_TEXT.format(run))
+        results, warnings = evaluate_sentences(opened, splits, rank, not no_eos, codes, seed)
     for warning in warnings:
         err.print(f"{warning}.")
     if as_json:
@@ -242,15 +280,45 @@ def generate(
     greedy: Annotated[bool, typer.Option("--greedy", help="Always the likeliest token.")] = False,
     no_unk: Annotated[bool, typer.Option("--no-unk", help="Never write <unk>.")] = False,
     cache: CacheOption = None,
+    interpolate: InterpolateOption = None,
+    steps: StepsOption = 9,
+    reconstruct: ReconstructOption = None,
+    perturb: PerturbOption = None,
+    scale: ScaleOption = 10.0,
+    neighbours: NeighboursOption = None,
+    answer: AnswerOption = None,
+    deviation: DeviationOption = None,
+    aggregated: AggregatedOption = False,
+    sampled: SampledOption = False,
+    longest: LongestOption = None,
+    unknown: UnknownOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write text with a trained model."""
+    """Write text with a trained model.
+
+    \b
+    Of a model with a latent code, sentences from codes:
+    infolm generate RUN --interpolate "the first sentence" "and the last" --steps 9
+    """
     from infolm.console import StageBars
     from infolm.generation.sampling import SamplingSettings
     from infolm.generation.text import write
     from infolm.trained import TrainedRun
+    from infolm.trained_sentences import open_run
 
-    opened = TrainedRun.open(run)
+    wanted = Wanted(
+        interpolate,
+        steps,
+        reconstruct,
+        perturb,
+        scale,
+        neighbours,
+        answer,
+        deviation,
+        aggregated,
+        num,
+    )
+    opened = open_run(run)
     unk = opened.tokenizer.unk
     settings = SamplingSettings(
         temperature=temperature,
@@ -261,6 +329,13 @@ def generate(
         greedy=greedy,
         forbid=(unk,) if no_unk and unk is not None else (),
     )
+    if not isinstance(opened, TrainedRun):
+        refuse({"--prompt": prompt, "--cache": cache}, NO_TEXT.format(run))
+        settings = settings if sampled else replace(settings, greedy=True)
+        generate_sentences(opened, wanted, settings, seed, longest, unknown, as_json)
+        return
+    given = wanted.asked | {"--sampled": sampled, "--longest": longest, "--unknown": unknown}
+    refuse(given, NO_CODE.format(run))
     with StageBars() as stages:
         recent = opened.cache_settings(cache, CHUNK, stages) if cache else None
     samples = write(opened.model, opened.tokenizer, prompt, tokens, num, seed, settings, recent)

@@ -298,6 +298,26 @@ class Tokenizer:
             parts = re.findall(self._pattern, text)
         return [part for part in dict.fromkeys(parts) if part not in self._ids]
 
+    def adapted(self, text: str) -> str:
+        """Raw text as a vocabulary of pretokenised text has it, as far as that can be told.
+
+        Where a word is unknown, marks are split off ("fell." becomes "fell ."), and what is then
+        known in lower case alone is lowered. For other vocabularies the text is right as it is.
+        """
+        if self.kind != "word" or self._pieces is not None:
+            return text
+        return re.sub(word_pattern(True), lambda word: " ".join(self._known(word[0])), text)
+
+    def _known(self, word: str) -> list[str]:
+        """A word as known ones, where it can be had so."""
+        if self._normal(word) in self._ids:
+            return [word]
+        parts = re.findall(word_pattern(False), word)
+        return [
+            part if self._normal(part) in self._ids or lower(part) not in self._ids else lower(part)
+            for part in parts
+        ]
+
     def _normal(self, text: str) -> str:
         return lower(text) if self.lowercase else text
 

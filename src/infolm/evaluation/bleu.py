@@ -21,6 +21,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from infolm.evaluation.measurement import Measurement
+
 Tokens = Sequence[Hashable]
 Counts = npt.NDArray[np.int64]
 
@@ -67,3 +69,30 @@ def _score(counts: Counts) -> float:
         return 0.0
     log_precision = sum(math.log(m / n) for m, n in zip(matches, totals, strict=True))
     return math.exp(min(0.0, 1 - r / c) + log_precision / len(matches))
+
+
+def bleu_measurements(
+    hypotheses: Sequence[Tokens],
+    references: Sequence[Tokens],
+    name: str,
+    split: str,
+    method: str,
+    written: str,
+) -> list[Measurement]:
+    """BLEU-1 of sentences written anew, by both ways of averaging: bleu_`name`, corpus_bleu_`name`.
+
+    written: how they were.
+    """
+    found = bleu(hypotheses, references)
+    tokens = sum(len(reference) for reference in references)
+    told = f"{len(references):,} sentences written anew, {written}, without <eos>"
+    mean = f"the mean of the BLEU-1 of each of {told}"
+    whole = f"the BLEU-1 of the summed counts of {told}"
+    values = {
+        f"bleu_{name}": (found.mean, found.stderr, mean),
+        f"corpus_bleu_{name}": (found.corpus, None, whole),
+    }
+    return [
+        Measurement(metric, value, "BLEU-1", stderr, tokens, split, method, convention)
+        for metric, (value, stderr, convention) in values.items()
+    ]

@@ -20,7 +20,7 @@ from infolm.data.tokens import NO_TOKEN, Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation.latent import posteriors
 from infolm.evaluation.likelihood import Progress
-from infolm.generation.sampling import SamplingSettings, _uniforms, draw
+from infolm.generation.sampling import SamplingSettings, draw, own_uniforms
 from infolm.models.sentence import Posterior, SentenceModel
 
 Tokens = npt.NDArray[np.int64]
@@ -104,7 +104,7 @@ def decode(
     rows = max(1, ENTRIES // model.vocabulary)
     written: list[Tokens] = []
     for part in z.to(model.embedding).split(rows):
-        uniforms = [_uniforms(generator, longest) for _ in part]
+        uniforms = [own_uniforms(generator, longest) for _ in part]
         written += _decoded(model, part, settings, uniforms, eos) if uniforms else []
     return written
 
@@ -295,7 +295,8 @@ class SentenceWriter:
         return [self.tokenizer.decode(sentence) for sentence in sentences]
 
     def _tokens(self, text: str, number: int) -> Tokens:
-        tokens, limit = self.tokenizer.encode(text), self.feed.longest
+        text, limit = self.tokenizer.adapted(text), self.feed.longest
+        tokens = self.tokenizer.encode(text)
         if not len(tokens):
             raise InfolmError(f"sentence {number} is empty: give it a word")
         if self.tokenizer.eos in tokens:

@@ -185,7 +185,8 @@ def generate(
     for rounding in the model. With `cache`, each continuation has a neural cache of its own,
     which begins with the prompt. `report` hears of the tokens of all continuations together.
     """
-    uniforms = torch.stack([_uniforms(generator, tokens) for _ in range(num)], 1).to(prompt.device)
+    uniforms = torch.stack([own_uniforms(generator, tokens) for _ in range(num)], 1)
+    uniforms = uniforms.to(prompt.device)
     output = model(prompt[:, None], model.initial_state(1))
     hidden = output.hidden[-1].expand(num, -1)
     state = _repeat(output.state, num)
@@ -212,7 +213,7 @@ def generate(
     return torch.stack(words, 1)
 
 
-def _uniforms(generator: torch.Generator, tokens: int) -> Tensor:
+def own_uniforms(generator: torch.Generator, tokens: int) -> Tensor:
     """Random numbers (tokens,) in [0, 1) of a continuation's own."""
     seed = int(torch.randint(2**62, (1,), generator=generator))
     return torch.rand(tokens, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

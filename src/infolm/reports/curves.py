@@ -1,7 +1,8 @@
 """The course of a training as one inline SVG over the same steps: loss above, speed below.
 
-Between them, where there are two means, the losses of both and the length of the long one. A
-regulariser has a plot of its own, and so have the validations after the switch.
+Between them, where there are two means, the losses of both and the length of the long one; of a
+sentence model the validation loss, and what becomes of the codes. A regulariser has a plot of its
+own, and so have the validations after the switch.
 
 Text stays text, and colours are the page's variables, so that the plot turns dark with the page.
 """
@@ -12,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from html import escape
-from itertools import chain, cycle
+from itertools import cycle
 from typing import Any
 
 import matplotlib
@@ -22,7 +23,7 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from infolm.averaging.two_tailed import LONG
 from infolm.objectives.bmi import PHASE_TWO
-from infolm.reports.history import History, Series
+from infolm.reports.history import Codes, History, Series
 from infolm.reports.page import COLOURS
 from infolm.reports.regularisers import quantity
 
@@ -115,6 +116,12 @@ def describe(history: History) -> str:
         sentences.append(
             f"The validation loss is least at step {step:,}, {loss:.3f} nats per token."
         )
+    if history.codes and len(history.codes.information):
+        kl, information = history.codes.kl.values[-1], history.codes.information.values[-1]
+        sentences.append(
+            f"In the end the KL is {kl:.3f} and the mutual information {information:.3f} nats per "
+            "sentence."
+        )
     if len(history.length):
         sentences.append(
             f"The long mean is of {history.length.values[-1]:,.0f} iterates at the end and of "
@@ -128,6 +135,8 @@ def describe(history: History) -> str:
 def draw(history: History) -> str:
     """The SVG element. `history` has one record of steps or one validation at least."""
     panels: list[Panel] = [(4.0, partial(_draw_loss, history=history))]
+    if history.codes:
+        panels = _panels_of_codes(history, history.codes)
     if history.candidates:
         panels.append((2.4, partial(_draw_candidates, history=history)))
         panels.append((1.2, partial(_draw_length, history=history)))
@@ -184,14 +193,11 @@ def _svg(panels: Sequence[Panel], title: str, description: str, prefix: str = ""
         named = {str(line.get_label()): line for axes in rows for line in axes.lines}
         shown = [line for label, line in named.items() if label and not label.startswith("_")]
         figure.legend(handles=shown, loc="outside upper left", ncols=4)
-        file = io.StringIO()
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(file, format="svg", metadata=nothing)
-    return _inline(file.getvalue(), title, description, prefix)
+        return as_svg(figure, title, description, prefix)
 
 
-def _draw_loss(axes: Axes, history: History) -> None:
-    training, validation = history.training.thinned(POINTS), history.validation.thinned(POINTS)
+def _draw_losses(axes: Axes, training: Series, validation: Series) -> None:
+    training, validation = training.thinned(POINTS), validation.thinned(POINTS)
     axes.plot(
         training.steps,
         training.values,
@@ -211,6 +217,9 @@ def _draw_loss(axes: Axes, history: History) -> None:
         label="validation",
         gid="validation",
     )
+
+
+def _draw_best(axes: Axes, history: History, label: str) -> None:
     if history.best:
         step, best = history.best
         axes.plot(
@@ -220,12 +229,23 @@ def _draw_loss(axes: Axes, history: History) -> None:
             linestyle="",
             marker="*",
             markersize=9,
-            label=f"best validation: perplexity {math.exp(min(best, LARGEST)):,.4g}",
+            label=label,
             gid="best",
         )
+
+
+def _draw_named_events(axes: Axes, history: History) -> None:
+    """All events but those of the two means."""
     dashes = cycle(("--", ":", "-."))
     names = dict.fromkeys(name for _, name in history.events if name not in ROUTINE)
     _draw_events(axes, history, {name: next(dashes) for name in names}, width=1.2)
+
+
+def _draw_loss(axes: Axes, history: History) -> None:
+    _draw_losses(axes, history.training, history.validation)
+    best = history.best[1] if history.best else 0.0
+    _draw_best(axes, history, f"best validation: perplexity {math.exp(min(best, LARGEST)):,.4g}")
+    _draw_named_events(axes, history)
     axes.set_xlim(0, history.step * 1.01)
     axes.set_ylim(*limits(history))
     axes.set_ylabel("nats per token")
@@ -236,6 +256,67 @@ def _draw_loss(axes: Axes, history: History) -> None:
     right.tick_params(length=0)
     right.spines["right"].set_visible(False)
     _mark_epochs(axes, history.epochs)
+
+
+def _panels_of_codes(history: History, codes: Codes) -> list[Panel]:
+    """The losses of a sentence model; below them KL, information, and a weight that changes."""
+    panels: list[Panel] = [
+        (3.2, partial(_draw_reconstruction, history=history, codes=codes)),
+        (1.4, partial(_draw_objective, history=history)),
+    ]
+    courses = {
+        "KL, nats": {"kl": codes.kl, "training-kl": codes.training_kl},
+        "information,\nnats": {"information": codes.information},
+    }
+    if len(set(codes.weight.values)) > 1:
+        courses["KL weight"] = {"kl-weight": codes.weight}
+    for label, curves in courses.items():
+        if any(len(series) for series in curves.values()):
+            panel = partial(_draw_small, history=history, curves=curves, label=label, least=0.1)
+            panels.append((1.2, panel))
+    return panels
+
+
+def _draw_reconstruction(axes: Axes, history: History, codes: Codes) -> None:
+    _draw_losses(axes, history.training, codes.reconstruction)
+    _draw_named_events(axes, history)
+    axes.set_xlim(0, history.step * 1.01)
+    axes.set_ylim(*_limits(history, [history.training.thinned(POINTS), codes.reconstruction]))
+    axes.set_ylabel("loss given the code,\nnats per token")
+    _mark_epochs(axes, history.epochs)
+
+
+def _draw_objective(axes: Axes, history: History) -> None:
+    """The validation loss, which may have any sign, so without a perplexity."""
+    best = history.best[1] if history.best else 0.0
+    _draw_small(axes, history, {"objective": history.validation}, "validation\nloss")
+    _draw_best(axes, history, f"best validation loss, {best:,.4g}")
+
+
+def _draw_small(
+    axes: Axes, history: History, curves: dict[str, Series], label: str, least: float | None = None
+) -> None:
+    """Courses to the scale that they have after the opening, or from 0 to `least` or more, so that
+    what is next to nothing looks like it; those of training are thin."""
+    shown: list[float] = []
+    for name, series in curves.items():
+        thin, training = series.thinned(POINTS), name in {"training-kl", "kl-weight"}
+        axes.plot(
+            thin.steps,
+            thin.values,
+            color=TRAINING if training else VALIDATION,
+            linewidth=0.9 if training else 1.6,
+            marker="." if len(thin) == 1 or (len(thin) <= MARKERS and not training) else "",
+            gid=name,
+        )
+        shown += thin.since(math.ceil(OPENING * history.step)).values.tolist()
+    if least is not None:
+        shown += [0.0, least]
+    low, high = min(shown, default=0.0), max(shown, default=1.0)
+    margin = max(0.08 * (high - low), 0.01)
+    axes.set_ylim(low - margin, high + margin)
+    axes.set_ylabel(label)
+    axes.yaxis.set_major_locator(MaxNLocator(4))
 
 
 def _mark_epochs(axes: Axes, epochs: list[tuple[int, int]]) -> None:
@@ -265,14 +346,13 @@ def _draw_events(
 
 def limits(history: History) -> tuple[float, float]:
     """The lowest and highest loss of the plot, a margin added; see `OPENING`."""
+    return _limits(history, [history.training.thinned(POINTS), history.validation])
+
+
+def _limits(history: History, shown: Sequence[Series]) -> tuple[float, float]:
     start = OPENING * history.step
-    shown = list(
-        chain.from_iterable(
-            series.values[series.steps >= start].tolist()
-            for series in (history.training.thinned(POINTS), history.validation)
-        )
-    )
-    low, high = min(shown), max(shown)
+    values = [value for each in shown for value in each.values[each.steps >= start].tolist()]
+    low, high = min(values, default=0.0), max(values, default=1.0)
     margin = max(0.05 * (high - low), 0.02)
     return max(low - margin, 0.0), high + margin
 
@@ -385,12 +465,15 @@ def _few_round_ticks(axes: Axes) -> None:
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
-def _inline(svg: str, title: str, description: str, prefix: str) -> str:
-    """The <svg> element of matplotlib's file, with a name, and the page's colours in it.
+def as_svg(figure: Figure, title: str, description: str, prefix: str) -> str:
+    """The <svg> element of a figure in the `STYLE`, with a name, and the page's colours in it.
 
     `prefix` keeps the identities of several plots on a page apart.
     """
-    svg = svg[svg.index("<svg") :]
+    file = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    figure.savefig(file, format="svg", metadata=nothing)
+    svg = file.getvalue()[file.getvalue().index("<svg") :]
     for name, (light, _) in COLOURS.items():
         svg = svg.replace(light, f"var(--{name})")
     svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\1{prefix}", svg)

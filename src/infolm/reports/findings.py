@@ -1,7 +1,7 @@
 """All that a report tells of a run, gathered from the run's folder and its corpus."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,31 +12,43 @@ from infolm.data.corpora import Corpus, truth
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation import measurement, suite
+from infolm.evaluation.latent import some
 from infolm.evaluation.measurement import Measurement
+from infolm.evaluation.posterior import picture
 from infolm.evaluation.suite import BASELINE, TrueLogProbs
-from infolm.experiment import corpus_of
+from infolm.experiment import corpus_of, lines_of
+from infolm.generation.latent import MEAN, PERTURBED, SAMPLE
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
-from infolm.models.encoder_decoder import EncoderDecoder, build_model
+from infolm.models.build import build_model
+from infolm.models.encoder_decoder import EncoderDecoder
+from infolm.models.sentence import SentenceConfig
+from infolm.objectives.sentence import AeConfig
 from infolm.reports.history import History
+from infolm.reports.latent import LatentFindings, LatentPlots
 from infolm.reports.regularisers import warnings
 from infolm.trained import TrainedRun
+from infolm.trained_sentences import SentenceRun
 from infolm.training import checkpoint
 from infolm.training.run import RunFolder, read_metrics
 
 BASELINE_TOKENS = 10_000_000
 """The n-grams of a longer training split take minutes and gigabytes: too much for a report."""
 SAMPLES, SAMPLE_TOKENS, SAMPLE_SEED = 3, 60, 1
+RECONSTRUCTIONS, INTERPOLATION = 5, 9
+"""Sentences of the validation split that are written anew, and the steps between two of them."""
 
 
 @dataclass(frozen=True)
 class Plots:
     """Each an SVG. course: of the training. after: the validations after the switch, for a run with
-    a regulariser; empty before there are two. regularisers: by name."""
+    a regulariser; empty before there are two. regularisers: by name. latent: of a sentence model,
+    once there are weights."""
 
     course: str = ""
     after: str = ""
     regularisers: dict[str, str] = field(default_factory=dict)
+    latent: LatentPlots | None = None
 
 
 @dataclass(frozen=True)
@@ -45,8 +57,10 @@ class Findings:
 
     plots: empty where nothing is recorded yet. step: steps taken, those after the last
     record too. corpus: None where it cannot be loaded, for the reason `missing`. samples: none
-    before the first validation. entropy: of the language that the corpus was drawn from, where it
-    is known; reachable: that language's own loss on the validation split.
+    before the first validation. latent: of a sentence model, where there are weights and a corpus.
+    entropy: of the language that the corpus was drawn from, where it is known; reachable: that
+    language's own loss on the validation split. What is known of running text, entropy, baseline
+    and all, is not set beside a sentence model.
     """
 
     folder: RunFolder
@@ -60,6 +74,7 @@ class Findings:
     missing: str
     measurements: list[Measurement]
     samples: list[str]
+    latent: LatentFindings | None
     entropy: float | None
     reachable: float | None
 
@@ -75,9 +90,13 @@ class Findings:
         except InfolmError as error:
             corpus, missing = None, str(error).rstrip(".")
         measurements = measurement.read(folder.measurements)
-        known = truth(recipe.data, tokenizer) if corpus else None
+        codes = latent(folder, corpus) if isinstance(recipe.model, SentenceConfig) else None
+        if codes:
+            drawn = replace(drawn, latent=latent_plots(codes, recipe))
+        running = corpus and not isinstance(recipe.model, SentenceConfig)
+        known = truth(recipe.data, tokenizer) if running else None
         true: TrueLogProbs = {}
-        if corpus:
+        if corpus and running:
             true = suite.true_log_probs(known, corpus, ["valid", "test"])
             measurements += baseline(corpus, measurements, true)
             measurements = measurement.merge(measurements, suite.language(known, true))
@@ -92,7 +111,8 @@ class Findings:
             corpus,
             missing,
             measurements,
-            samples(folder),
+            list(codes.samples) if codes else samples(folder),
+            codes,
             known.entropy if known else None,
             -float(true["valid"].mean()) if true else None,
         )
@@ -142,6 +162,33 @@ def plots(history: History) -> Plots:
     return Plots(draw(history), after, regularisers)
 
 
+def latent(folder: RunFolder, corpus: Corpus | None) -> LatentFindings | None:
+    """What the codes of the validation split are like, and what the best weights write from codes;
+    None where there are no weights yet, or no corpus."""
+    if corpus is None or not folder.model.exists():
+        return None
+    run = SentenceRun.open(folder.path)
+    text = lines_of(run.feed, corpus, "valid")
+    chosen = some(text, RECONSTRUCTIONS, SAMPLE_SEED)
+    longest = 2 * int(chosen.lengths.max())  # a spoilt code may have no end
+    writer = run.writer(seed=SAMPLE_SEED, longest=longest, unknown=True)
+    scales = (MEAN, SAMPLE, PERTURBED) if run.has_distribution else (MEAN,)
+    first, second = (run.tokenizer.decode(chosen[i]) for i in (0, -1))
+    return LatentFindings(
+        picture(run.model, text),
+        writer.reconstruct(chosen, scales),
+        writer.interpolate(first, second, INTERPOLATION),
+        writer.sample(SAMPLES, run.deviation) if run.has_distribution else [],
+        run.deviation,
+    )
+
+
+def latent_plots(found: LatentFindings, recipe: Recipe) -> LatentPlots:
+    from infolm.reports.picture import draw_latent
+
+    return draw_latent(found.picture, isinstance(recipe.objective, AeConfig))
+
+
 def is_locked(folder: RunFolder) -> bool:
     """Whether a process is training in the folder at this moment."""
     try:
@@ -169,6 +216,8 @@ def baseline(corpus: Corpus, known: Sequence[Measurement], true: TrueLogProbs) -
 def samples(folder: RunFolder) -> list[str]:
     """What `infolm generate` writes with the best weights; nothing where there are none yet."""
     if not folder.model.exists():
+        return []
+    if isinstance(load_recipe(str(folder.recipe)).model, SentenceConfig):  # see `latent`
         return []
     run = TrainedRun.open(folder.path)
     if isinstance(run.model, EncoderDecoder):  # which writes only what it has read

@@ -63,20 +63,38 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Codes:
+    """The course of a sentence model's codes.
+
+    reconstruction: the loss of the validation split given its codes, nats per token. kl,
+    information: of that split, nats per sentence; training_kl: in training. weight: of the KL in
+    the loss, where it is part of it. All but the first are empty where codes are points.
+    """
+
+    reconstruction: Series
+    kl: Series
+    information: Series
+    training_kl: Series
+    weight: Series
+
+
+@dataclass(frozen=True)
 class History:
     """The course of one training.
 
-    training, validation: nats per token. regularisers: the terms besides the main one, by name, of
-    each the quantities, by name. candidates: the validation losses of the iterate and of the means,
-    by name, where several were measured; `validation` is that of the answer. averaged: whether a
-    mean ever was the answer. length: of Two-Tailed Averaging's long mean, in iterates, after each
-    validation. speed: tokens per second. events: (step, name). epochs: (step, passes complete by
-    then), wherever the second is greater than before. step: the last one recorded, 0 where there
-    is none.
+    training, validation: nats per token; of a sentence model the first is the loss given the code,
+    and the second what the objective makes of it. codes: None for other models. regularisers: the
+    terms besides the main one, by name, of each the quantities, by name. candidates: the validation
+    losses of the iterate and of the means, by name, where several were measured; `validation` is
+    that of the answer. averaged: whether a mean ever was the answer. length: of Two-Tailed
+    Averaging's long mean, in iterates, after each validation. speed: tokens per second. events:
+    (step, name). epochs: (step, passes complete by then), wherever the second is greater than
+    before. step: the last one recorded, 0 where there is none.
     """
 
     training: Series
     validation: Series
+    codes: Codes | None
     regularisers: dict[str, dict[str, Series]]
     candidates: dict[str, Series]
     averaged: bool
@@ -101,6 +119,7 @@ class History:
         return cls(
             training=_series(steps, main),
             validation=_series(validations, "loss"),
+            codes=_codes(steps, validations, main.removesuffix("/nll")),
             regularisers=_regularisers(steps, main.removesuffix("/nll")),
             candidates=losses if len(losses[LONG]) else {},
             averaged=any(r.get("answer", RAW) != RAW for r in validations),
@@ -139,6 +158,20 @@ def _after(validation: dict[str, Any], events: Sequence[tuple[int, str]]) -> dic
     if (step, "switched") in events:
         return validation | {"long_length": validation["short_length"]}
     return validation
+
+
+def _codes(
+    steps: Sequence[dict[str, Any]], validations: Sequence[dict[str, Any]], main: str
+) -> Codes | None:
+    """Of an objective that records a KL divergence in every step."""
+    if not any(f"{main}/kl" in record for record in steps):
+        return None
+    reconstruction = _series(validations, "nll")
+    if main == "ae":  # which records a KL that nothing has taught
+        return Codes(reconstruction, *(_series([], "") for _ in range(4)))
+    of_codes = (_series(validations, name) for name in ("kl", "information"))
+    in_training = (_series(steps, f"{main}/{name}") for name in ("kl", "kl_weight"))
+    return Codes(reconstruction, *of_codes, *in_training)
 
 
 def _regularisers(steps: Sequence[dict[str, Any]], main: str) -> dict[str, dict[str, Series]]:

@@ -130,6 +130,17 @@ def commands(pairs: Sequence[tuple[str, str]]) -> str:
     return "\n".join(["<dl>", *rows, "</dl>"])
 
 
+def figure(svg: str, caption: str) -> str:
+    return (
+        f'<figure><div class="wide">{svg}</div><figcaption>{escape(caption)}</figcaption></figure>'
+    )
+
+
+def number(value: float, decimals: int) -> str:
+    """1234.5 -> '1,234.50'; a number too long to read in full, in powers of ten."""
+    return f"{value:,.{decimals}f}" if value < 1e6 else f"{value:.2e}"
+
+
 def folded(summary: str, text: str) -> str:
     """Text as it stands, hidden until a person asks for it."""
     return f"<details><summary>{escape(summary)}</summary><pre>{escape(text)}</pre></details>"

@@ -16,10 +16,30 @@ from infolm.config import Expected
 from infolm.evaluation.measurement import BLOCKS, Measurement
 from infolm.evaluation.suite import BASELINE, LANGUAGE
 from infolm.models.encoder_decoder import EncoderDecoderConfig
+from infolm.models.recurrent import RecurrentConfig
+from infolm.models.sentence import CoderConfig, SentenceConfig
 from infolm.objectives.bmi import PHASE_TWO
-from infolm.reports.findings import SAMPLE_SEED, SAMPLE_TOKENS, SAMPLES, Findings
-from infolm.reports.history import Series
-from infolm.reports.page import code, commands, folded, page, paragraph, section, strong
+from infolm.objectives.vae import CAUGHT_UP, VaeConfig
+from infolm.reports.findings import (
+    INTERPOLATION,
+    SAMPLE_SEED,
+    SAMPLE_TOKENS,
+    SAMPLES,
+    Findings,
+)
+from infolm.reports.history import Codes, Series
+from infolm.reports.latent import latent_section, latent_table, reconstruction_section
+from infolm.reports.page import (
+    code,
+    commands,
+    figure,
+    folded,
+    number,
+    page,
+    paragraph,
+    section,
+    strong,
+)
 from infolm.reports.regularisers import ABOUT, quantity
 from infolm.training import checkpoint
 
@@ -53,6 +73,8 @@ EVENTS = {
     "both means began anew",
     PHASE_TWO: "from here on the model also learns sentences near the true next one, weighted by "
     "how well the critic likes them",
+    CAUGHT_UP: "the mutual information of sentence and code no longer rose, so from here on the "
+    "encoder and the decoder learn together",
     "diverged": "the loss blew up, so training went back to the best validation and on from there "
     "with a lower learning rate",
     "rate reduced": "validation no longer improved, so the learning rate was lowered",
@@ -80,8 +102,12 @@ def report(found: Findings) -> str:
             paragraph(f"After {escape(paper)}", "source") if paper else "",
             paragraph(summary(found), "lead"),
             "</header>",
-            section("Measurements", measured(found)),
+            section("The latent code", coded(found)) if has_codes(found) else "",
+            section("Measurements", (measured_codes if has_codes(found) else measured)(found)),
             section("What it writes", texts) if (texts := of_texts(found)) else "",
+            section("From code to sentence", reconstruction_section(found.latent))
+            if found.latent
+            else "",
             section("Learning curve", curve(found)),
             *(
                 section(f"Regulariser: {name}", regularised(found, name))
@@ -97,28 +123,77 @@ def report(found: Findings) -> str:
 def summary(found: Findings) -> str:
     """What was trained on what, how far it came, and whether it is done."""
     recipe, history = found.recipe, found.history
-    model, data = recipe.model, recipe.data
-    tokens = ""
+    data, tokens = recipe.data, ""
     if found.corpus:
         tokens = f"{len(found.corpus.splits['train'].tokens):,} training tokens, "
     epochs = f"{history.epoch:,} of {recipe.train.epochs:,} epochs complete"
     if history.best:
         step, loss = history.best
         best = (
-            f"the best validation perplexity is {strong(number(perplexity(loss), 2))}, "
-            f"reached at step {step:,}{above_entropy(found, loss)}"
+            f"the best validation {best_loss(found, loss)}, reached at step {step:,}"
+            f"{above_entropy(found, loss)}"
         )
     else:
         best = "there has been no validation yet"
-    mogrifier = "Mogrifier " if model.mogrifier.rounds else ""
-    layers = f"{model.layers} {mogrifier}{CELLS[model.cell]} layer"
-    layers += "" if model.layers == 1 else "s"
     steps = f"step{'' if found.step == 1 else 's'} ({epochs})"
     return (
-        f"A language model of {layers} with {strong(f'{found.weights:,}')} weights, "
+        f"{architecture(found)} with {strong(f'{found.weights:,}')} weights, "
         f"trained on {strong(str(data.corpus or data.path))} "
         f"({tokens}a vocabulary of {len(found.tokenizer):,}; tokens are {TOKENS[data.tokens]}). "
         f"After {strong(f'{found.step:,}')} {steps} {best}. {status(found)}"
+    )
+
+
+def architecture(found: Findings) -> str:
+    """What kind of model it is, in words."""
+    model = found.recipe.model
+    if isinstance(model, SentenceConfig):
+        sides = f"an encoder of {layers(model.encoder)} and a decoder of {layers(model.decoder)}"
+        if model.encoder == model.decoder:
+            sides = f"an encoder and a decoder of {layers(model.encoder)} each"
+        size = f"{model.latent.size:,} dimension{'s'[: model.latent.size != 1]}"
+        kind = found.recipe.objective.kind
+        return f"A sentence model (objective {kind}) with a code of {size}, {sides}, and"
+    return f"A language model of {layers(model)}"
+
+
+def layers(model: RecurrentConfig | CoderConfig) -> str:
+    """'2 Mogrifier LSTM layers'; of an encoder or a decoder also how large they are."""
+    mogrifier = "Mogrifier " if model.mogrifier.rounds else ""
+    size = f" of {model.hidden:,} units" if isinstance(model, CoderConfig) else ""
+    plural = "" if model.layers == 1 else "s"
+    return f"{model.layers} {mogrifier}{CELLS[model.cell]} layer{plural}{size}"
+
+
+def best_loss(found: Findings, loss: float) -> str:
+    """The validation loss as what it is: a perplexity, a bound on one, or the objective's own."""
+    shown, objective = strong(number(perplexity(loss), 2)), found.recipe.objective
+    if not has_codes(found):
+        return f"perplexity is {shown}"
+    if isinstance(objective, VaeConfig) and objective.kl.weight == 1:
+        return f"perplexity is at most {shown}, by the ELBO"
+    return f"loss is {strong(number(loss, 3))} nats per token"
+
+
+def has_codes(found: Findings) -> bool:
+    return isinstance(found.recipe.model, SentenceConfig)
+
+
+def coded(found: Findings) -> list[str]:
+    """Whether the codes of a sentence model are any use."""
+    if found.latent is None or found.plots.latent is None:
+        why = (
+            f"the corpus could not be loaded ({escape(found.missing)})"
+            if found.missing
+            else "there are no weights before the first validation"
+        )
+        return [paragraph(f"Nothing is known of the codes: {why}.")]
+    return latent_section(
+        found.latent,
+        found.plots.latent,
+        found.recipe,
+        found.measurements,
+        _typed(found.folder.path),
     )
 
 
@@ -195,13 +270,22 @@ def measured(found: Findings) -> list[str]:
     return parts
 
 
+def measured_codes(found: Findings) -> list[str]:
+    """The same of a sentence model, whose numbers are of other kinds."""
+    if found.measurements:
+        return latent_table(found.recipe, found.measurements)
+    when = "" if found.samples else ", once training has come to its first validation,"
+    command = code(f"infolm evaluate {_typed(found.folder.path)}")
+    return [paragraph(f"The model has not been measured yet; this measures it{when}: {command}")]
+
+
 def _of_text(found: Measurement) -> bool:
     return found.metric.startswith("reverse_") or found.metric in OF_TEXTS
 
 
 def of_texts(found: Findings) -> list[str]:
     """What `infolm evaluate --reverse --mi` found, text by text; nothing if it was not asked."""
-    shown = [m for m in found.measurements if m.metric in OF_TEXTS]
+    shown = [m for m in found.measurements if m.metric in OF_TEXTS and not has_codes(found)]
     if not shown:
         return []
     groups = []
@@ -283,11 +367,6 @@ def _cells(found: Measurement | None) -> str:
     return f'<td>{number(found.value, decimals)}</td><td class="error">{error}</td>'
 
 
-def number(value: float, decimals: int) -> str:
-    """1234.5 -> '1,234.50'; a number too long to read in full, in powers of ten."""
-    return f"{value:,.{decimals}f}" if value < 1e6 else f"{value:.2e}"
-
-
 def perplexity(loss: float) -> float:
     """exp(loss), capped where it would overflow."""
     return math.exp(min(loss, 700))
@@ -299,16 +378,9 @@ def curve(found: Findings) -> list[str]:
     if not found.plots.course:
         every = found.recipe.train.log_every
         return [paragraph(f"No loss has been recorded yet; there is a record every {every} steps.")]
-    streams = found.recipe.train.validation_streams
-    reading = (
-        "reads its split as one stream"
-        if streams == 1
-        else f"during training reads its split as {streams} parallel streams, which is faster and "
-        "nearly the same as one"
-    )
     caption = [
         "The training loss is a mean over the steps since the record before, with dropout if any.",
-        f"Validation {reading}.",
+        _of_codes(history.codes) if history.codes else _reading(found),
     ]
     if history.candidates:
         caption.append(
@@ -336,9 +408,28 @@ def curve(found: Findings) -> list[str]:
     return parts
 
 
-def figure(svg: str, caption: str) -> str:
+def _reading(found: Findings) -> str:
+    """How validation reads a running text."""
+    streams = found.recipe.train.validation_streams
+    if streams == 1:
+        return "Validation reads its split as one stream."
     return (
-        f'<figure><div class="wide">{svg}</div><figcaption>{escape(caption)}</figcaption></figure>'
+        f"Validation during training reads its split as {streams} parallel streams, which is "
+        "faster and nearly the same as one."
+    )
+
+
+def _of_codes(codes: Codes) -> str:
+    """What the panels of a sentence model show."""
+    said = (
+        "The first panel has the loss of a sentence given its code; the second the validation "
+        "loss, to which the objective adds what it asks of codes."
+    )
+    if not len(codes.kl):
+        return said
+    return (
+        f"{said} Below are the KL divergence of q(z|x) from the prior, the thin line in training, "
+        "and the mutual information of sentence and code, both of the validation split."
     )
 
 
@@ -376,9 +467,13 @@ def quantity_table(quantities: Mapping[str, Series]) -> str:
 def sampled(found: Findings) -> list[str]:
     if isinstance(found.recipe.model, EncoderDecoderConfig):
         return [paragraph("An encoder-decoder writes only what follows what it has read.")]
+    if found.latent and not found.samples:
+        return [paragraph("An auto-encoder has no distribution of codes to draw from.")]
     if not found.samples:
         return [paragraph("There are no weights to write with before the first validation.")]
     note = f"Drawn from the model's own distribution, {SAMPLE_TOKENS} tokens each."
+    if found.latent:
+        note = f"The likeliest words, from codes drawn from N(0, {found.latent.deviation:g}²)."
     return [
         paragraph(note, "note"),
         *(f'<div class="sample">{escape(text.strip())}</div>' for text in found.samples),
@@ -387,17 +482,25 @@ def sampled(found: Findings) -> list[str]:
 
 def further(found: Findings) -> list[str]:
     path = _typed(found.folder.path)
-    generate = (
-        f"infolm generate {path} --tokens {SAMPLE_TOKENS} --num {SAMPLES} --seed {SAMPLE_SEED}"
-    )
-    return [
-        commands(
-            [
-                ("Go on training", f"infolm train {path} --resume"),
-                ("Measure", f"infolm evaluate {path} --cache --baseline"),
-                ("Write the samples", generate),
-            ]
+    listed = [
+        ("Go on training", f"infolm train {path} --resume"),
+        ("Measure", f"infolm evaluate {path} --cache --baseline"),
+        (
+            "Write the samples",
+            f"infolm generate {path} --tokens {SAMPLE_TOKENS} --num {SAMPLES} --seed {SAMPLE_SEED}",
         ),
+    ]
+    if has_codes(found):
+        write = f"infolm generate {path}"
+        listed[1:] = [
+            ("Measure", f"infolm evaluate {path}"),
+            ("Write the samples", f"{write} --num {SAMPLES} --seed {SAMPLE_SEED}"),
+            ("Write sentences anew", f"{write} --reconstruct FILE"),
+            ("Go between two", f'{write} --interpolate "one" "another" --steps {INTERPOLATION}'),
+            ("Find its neighbours", f'{write} --neighbours "one"'),
+        ]
+    return [
+        commands(listed),
         folded("The recipe, every value resolved", found.folder.recipe.read_text("utf-8")),
     ]
 

@@ -1,0 +1,248 @@
+"""`infolm evaluate` and `generate` for a model with a latent code."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from infolm.cli.app import print_table
+from infolm.errors import InfolmError
+
+if TYPE_CHECKING:
+    from infolm.evaluation.measurement import Measurement
+    from infolm.generation.sampling import SamplingSettings
+    from infolm.trained_sentences import SentenceRun
+
+PANEL = "Models with a latent code"
+
+RankOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Rank candidate answers to the questions of a file instead: in SQuAD's format, or "
+        "lines of question, answer, 1 or 0, between tabs.",
+        rich_help_panel=PANEL,
+    ),
+]
+NoEosOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-eos",
+        help="Leave <eos> out of the losses and of the number of tokens.",
+        rich_help_panel=PANEL,
+    ),
+]
+CodesOption = Annotated[
+    int,
+    typer.Option(
+        min=1, help="Codes a sentence of the importance-weighted bound.", rich_help_panel=PANEL
+    ),
+]
+InterpolateOption = Annotated[
+    tuple[str, str] | None,
+    typer.Option(metavar="A B", help="Sentences between these two.", rich_help_panel=PANEL),
+]
+StepsOption = Annotated[
+    int,
+    typer.Option(
+        min=2, help="Of --interpolate: sentences, both ends among them.", rich_help_panel=PANEL
+    ),
+]
+ReconstructOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write the sentences of a file anew, a line each.",
+        rich_help_panel=PANEL,
+    ),
+]
+PerturbOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SENTENCE", help="Sentences from codes around this one's.", rich_help_panel=PANEL
+    ),
+]
+ScaleOption = Annotated[
+    float,
+    typer.Option(
+        min=0, help="Of --perturb: times the deviation of the code.", rich_help_panel=PANEL
+    ),
+]
+NeighboursOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SENTENCE",
+        help="Training sentences whose codes are nearest to this one's.",
+        rich_help_panel=PANEL,
+    ),
+]
+AnswerOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="QUESTION", help="Write short, middling and long answers.", rich_help_panel=PANEL
+    ),
+]
+DeviationOption = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        help="Samples from codes of N(0, deviation^2).",
+        show_default="1, the prior's, of a VAE; 0.1 of MIM",
+        rich_help_panel=PANEL,
+    ),
+]
+AggregatedOption = Annotated[
+    bool,
+    typer.Option(
+        "--aggregated",
+        help="Samples from codes of training sentences, the aggregated posterior.",
+        rich_help_panel=PANEL,
+    ),
+]
+LongestOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Most tokens of a sentence.",
+        show_default="as in training",
+        rich_help_panel=PANEL,
+    ),
+]
+SampledOption = Annotated[
+    bool,
+    typer.Option(
+        "--sampled",
+        help="Draw words, by --temperature and the like, where else the likeliest are taken.",
+        rich_help_panel=PANEL,
+    ),
+]
+UnknownOption = Annotated[
+    bool,
+    typer.Option(
+        "--unknown", help="Read words that the vocabulary lacks as <unk>.", rich_help_panel=PANEL
+    ),
+]
+
+
+def refuse(given: Mapping[str, Any], why: str) -> None:
+    """Refuse options that were given and are of another kind of model."""
+    names = [name for name, value in given.items() if value not in (None, False, 0, "")]
+    if names:
+        raise InfolmError(f"{', '.join(names)}: {why}")
+
+
+def evaluate_sentences(
+    run: "SentenceRun", splits: list[str], rank: Path | None, eos: bool, codes: int, seed: int
+) -> "tuple[list[Measurement], list[str]]":
+    """The ranking of a file's answers, or all measurements of the splits, and remarks."""
+    from infolm.console import StageBars
+    from infolm.evaluation.latent_suite import LatentSettings
+
+    with StageBars() as stages:
+        if rank is not None:
+            return run.rank(rank, stages), []
+        settings = LatentSettings(weighted_samples=codes, eos=eos, seed=seed)
+        return run.evaluate(splits, settings, stages)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a person wants written, besides `num` samples; None: not that."""
+
+    interpolate: tuple[str, str] | None
+    steps: int
+    reconstruct: Path | None
+    perturb: str | None
+    scale: float
+    neighbours: str | None
+    answer: str | None
+    deviation: float | None
+    aggregated: bool
+    num: int
+
+    def __post_init__(self) -> None:
+        if sum(value is not None for value in self.asked.values()) > 1:
+            raise InfolmError(f"one at a time of {', '.join(self.asked)}")
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        return {
+            "--interpolate": self.interpolate,
+            "--reconstruct": self.reconstruct,
+            "--perturb": self.perturb,
+            "--neighbours": self.neighbours,
+            "--answer": self.answer,
+            "--deviation": self.deviation,
+            "--aggregated": self.aggregated or None,
+        }
+
+
+def generate_sentences(
+    run: "SentenceRun",
+    wanted: Wanted,
+    settings: "SamplingSettings",
+    seed: int,
+    longest: int | None,
+    unknown: bool,
+    as_json: bool,
+) -> None:
+    """Write what is wanted to standard output."""
+    from infolm.console import StageBars
+    from infolm.generation.latent import MEAN, PERTURBED, SAMPLE, read_sentences
+
+    writer = run.writer(settings, seed, longest, unknown)
+    has_distribution = run.has_distribution
+    of_points = (wanted.interpolate, wanted.reconstruct, wanted.neighbours, wanted.answer)
+    if not has_distribution and not any(of_points):
+        raise InfolmError(
+            "samples and --perturb need a distribution of codes, and an auto-encoder learns none: "
+            "take a run of objective.kind mim or vae"
+        )
+    if wanted.interpolate:
+        found = writer.interpolate(*wanted.interpolate, wanted.steps)
+        result: Any = [{"step": i, "text": text} for i, text in enumerate(found)]
+        shown = found
+    elif wanted.reconstruct:
+        scales = {"mean": MEAN, "drawn": SAMPLE, f"{PERTURBED:g} times": PERTURBED}
+        scales = scales if has_distribution else {"mean": MEAN}
+        lines = writer.read(read_sentences(wanted.reconstruct))
+        written = writer.reconstruct(lines, list(scales.values()))
+        result = [
+            {"sentence": each.sentence, **dict(zip(scales, each.written, strict=True))}
+            for each in written
+        ]
+        width = max(map(len, ["sentence", *scales]))
+        shown = ["\n".join(f"{key:{width}}  {text}" for key, text in row.items()) for row in result]
+        shown = [row + "\n" for row in shown[:-1]] + shown[-1:]
+    elif wanted.perturb:
+        shown = writer.perturb(wanted.perturb, wanted.num, wanted.scale)
+        result = [{"sentence": wanted.perturb, "text": text} for text in shown]
+    elif wanted.neighbours:
+        with StageBars() as stages:
+            (near,) = writer.neighbours(
+                [wanted.neighbours],
+                run.lines("train"),
+                wanted.num,
+                lambda done, total: stages("encoding the train split", done, total),
+            )
+        result = [each._asdict() for each in near]
+        shown = [f"{each.distance:8.3f}  {each.sentence}" for each in near]
+    elif wanted.answer:
+        answers = writer.answer(wanted.answer)
+        result = [each._asdict() for each in answers]
+        if not as_json:
+            rows = [[str(a.words), a.text or "(no '?' was written)", a.written] for a in answers]
+            print_table(["words", "answer", "written"], rows, right={0})
+            return
+        shown = []
+    else:
+        if wanted.aggregated:
+            shown = writer.sample_aggregated(run.lines("train"), wanted.num)
+        else:
+            deviation = run.deviation if wanted.deviation is None else wanted.deviation
+            shown = writer.sample(wanted.num, deviation)
+        result = [{"text": text} for text in shown]
+    print(json.dumps(result, indent=2) if as_json else "\n".join(shown))

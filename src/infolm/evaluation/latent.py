@@ -1,0 +1,286 @@
+"""Bounds on the likelihood of sentences under a model with a latent code.
+
+    ln p(x) = ln E_{p(z)} p(x | z)
+
+is bounded from below with codes drawn from q(z | x), or from a wider proposal r(z | x):
+
+    ELBO    E_q ln p(x | z) - KL(q(z | x) || p(z))
+    IWAE    ln 1/K sum_k p(x | z_k) p(z_k) / r(z_k | x)      (Burda et al. 2016)
+    MELBO   E_q ln p(x | z) - ln N                           (Livne et al. 2020, eqs. 15 and 16)
+
+The prior decides what a bound is worth. ELBO and IWAE hold for the N(0, 1) a model was trained
+with, and IWAE for any other, such as the aggregated posterior of the *training* sentences. MELBO
+holds for one prior alone, the aggregated posterior of the N sentences that are measured,
+1/N sum_j q(z | x_j): the code of each test sentence is in it. So it is no likelihood that a model
+could have promised before it saw the test set, and is not to be compared with one.
+
+Results are in nats, in double precision and in the order of the sentences, however they are
+batched. A sentence's log-likelihood comes in two parts, that of its words and that of the <eos>
+after them. Either <eos> counts, in the loss and in the number of tokens, or it does in neither;
+then a bound is one on the probability that a sentence begins with these words.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from infolm.data.sentences import Lines
+from infolm.evaluation.likelihood import Progress
+from infolm.models.sentence import Posterior, SentenceModel, log_prior
+
+SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+"""Widths of a proposal to choose from, in deviations of q."""
+TOGETHER = 2**16
+"""Tokens that are decoded together, if so many codes of a sentence are wanted."""
+COMPONENTS, ROWS = 1024, 4096
+"""Of a mixture's densities so many are held at once: 32 MB."""
+
+Array = npt.NDArray[np.float64]
+
+
+@contextmanager
+def _evaluating(model: SentenceModel) -> Iterator[torch.device]:
+    """Dropout off and no gradients inside; the mode is put back after."""
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield model.embedding.device
+    finally:
+        model.train(training)
+
+
+def posteriors(model: SentenceModel, lines: Lines, report: Progress | None = None) -> Posterior:
+    """q(z | x) of all S sentences, (S, Z), in double precision on the CPU."""
+    found = np.empty((2, len(lines), model.config.latent.size))
+    done, total = 0, int(lines.lengths.sum()) + len(lines)
+    with _evaluating(model) as device:
+        for numbers, batch in lines.batches():
+            own = model.encode(torch.from_numpy(batch.read).to(device), batch.sizes)
+            found[:, numbers] = torch.stack(own).cpu().numpy()
+            done += batch.tokens
+            if report:
+                report(done, total)
+    return Posterior(*torch.from_numpy(found))
+
+
+def widened(posterior: Posterior, scale: float) -> Posterior:
+    """N(mean, (scale sigma)^2)."""
+    return posterior._replace(log_variance=posterior.log_variance + 2 * math.log(scale))
+
+
+class LogLikelihoods(NamedTuple):
+    """ln p(w_1 ... w_n | z) and ln p(<eos> | w_1 ... w_n, z), shaped alike: (S,) or (K, S)."""
+
+    words: Array
+    eos: Array
+
+    def counted(self, eos: bool) -> Array:
+        """What counts, with <eos> or without."""
+        return self.words + self.eos if eos else self.words
+
+
+def log_likelihoods(
+    model: SentenceModel, lines: Lines, z: Tensor, report: Progress | None = None
+) -> LogLikelihoods:
+    """Of each sentence given its own code, z (S, Z): (S,) twice."""
+    words, ends = np.empty(len(lines)), np.empty(len(lines))
+    done, total = 0, int(lines.lengths.sum()) + len(lines)
+    with _evaluating(model) as device:
+        for numbers, batch in lines.batches():
+            codes = z[torch.from_numpy(numbers.copy())].to(model.embedding)
+            hidden = model.decode(codes, torch.from_numpy(batch.inputs).to(device), batch.sizes)
+            log_p = model.log_prob(hidden, torch.from_numpy(batch.targets).to(device))
+            rows = log_p.cpu().double().numpy()
+            sizes = np.array(batch.sizes)
+            first = np.cumsum(sizes) - sizes  # row of each step
+            owners = np.arange(len(rows)) - np.repeat(first, sizes)
+            last = first[lines.lengths[numbers]] + np.arange(len(numbers))
+            ends[numbers] = rows[last]
+            rows[last] = 0
+            words[numbers] = np.bincount(owners, rows)
+            done += batch.tokens
+            if report:
+                report(done, total)
+    return LogLikelihoods(words, ends)
+
+
+def log_densities(posterior: Posterior, z: Tensor) -> Tensor:
+    """ln q(z_i | x_j) of M codes and N sentences, (M, N), by one matrix product.
+
+        -1/2 sum_d [z_d^2 / v_d - 2 z_d m_d / v_d + m_d^2 / v_d + ln 2 pi v_d]
+
+    The terms cancel: with v = e^-10 and 512 dimensions they sum to 10^7 and their sum to hundreds.
+    So this is done in double precision, which leaves an error of some 10^-8.
+    """
+    mean, log_variance = posterior.mean.double(), posterior.log_variance.double()
+    precision = (-log_variance).exp()
+    constant = (mean.square() * precision + log_variance + math.log(2 * math.pi)).sum(1)
+    z = z.double()
+    squares = torch.cat([z.square(), z], 1) @ torch.cat([precision, -2 * mean * precision], 1).T
+    return squares.add_(constant).mul_(-0.5)
+
+
+class Prior(Protocol):
+    """A distribution of codes."""
+
+    @property
+    def name(self) -> str: ...
+
+    def log_density(self, z: Tensor) -> Tensor:
+        """ln p(z): (M, Z) -> (M,)."""
+        ...
+
+
+class StandardNormal:
+    """N(0, 1), which models are trained with."""
+
+    name = "N(0, 1)"
+
+    def log_density(self, z: Tensor) -> Tensor:
+        return log_prior(z)
+
+
+NORMAL = StandardNormal()
+
+
+@dataclass(frozen=True, eq=False)
+class Aggregated:
+    """1/N sum_j q(z | x_j), the aggregated posterior of N sentences; exact.
+
+    source: the sentences' split, for the name. Of the training sentences this is a prior that was
+    there before any test sentence was.
+    """
+
+    posterior: Posterior
+    source: str
+
+    @property
+    def name(self) -> str:
+        return f"the aggregated posterior of {len(self.posterior.mean):,} {self.source} sentences"
+
+    def log_density(self, z: Tensor) -> Tensor:
+        total = torch.full((len(z),), -math.inf, dtype=torch.float64)
+        for part in zip(*(side.split(COMPONENTS) for side in self.posterior), strict=True):
+            for rows, codes in zip(total.split(ROWS), z.split(ROWS), strict=True):
+                torch.logaddexp(rows, log_densities(Posterior(*part), codes).logsumexp(1), out=rows)
+        return total - math.log(len(self.posterior.mean))
+
+
+class Draws(NamedTuple):
+    """Of K codes for each of S sentences, drawn from r(z | x): their log-likelihoods (K, S), and
+    ln p(z) / r(z | x), (K, S)."""
+
+    likelihoods: LogLikelihoods
+    log_ratio: Array
+
+
+def draw(
+    model: SentenceModel,
+    lines: Lines,
+    posterior: Posterior,
+    samples: int,
+    generator: torch.Generator,
+    prior: Prior = NORMAL,
+    scale: float = 1.0,
+    report: Progress | None = None,
+) -> Draws:
+    """`samples` codes for each sentence, from r = N(mean, (scale sigma)^2); see `Draws`.
+
+    posterior: that of the sentences, (S, Z). Any scale gives a bound, that of 1 the usual one. The
+    q of MIM is far narrower than p(z | x), so that its best scale is far above 1.
+    """
+    proposal, count = widened(posterior, scale), len(lines)
+    words, eos, ratio = (np.empty((samples, count)) for _ in range(3))
+    copies = max(1, TOGETHER // (int(lines.lengths.sum()) + count))
+    for rows in np.split(np.arange(samples), range(copies, samples, copies)):
+        noise = torch.randn(len(rows), *proposal.mean.shape, generator=generator).double()
+        z = proposal.at(noise)
+        repeated = lines.chosen(np.tile(np.arange(count), len(rows)))
+        found = log_likelihoods(model, repeated, z.flatten(0, 1))
+        words[rows], eos[rows] = (part.reshape(-1, count) for part in found)
+        density = prior.log_density(z.flatten(0, 1)).view(-1, count)
+        ratio[rows] = (density - proposal.log_density(z)).numpy()
+        if report:
+            report(int(rows[-1]) + 1, samples)
+    return Draws(LogLikelihoods(words, eos), ratio)
+
+
+def elbo(log_p: Array, kl: Array) -> Array:
+    """mean_k ln p(x | z_k) - KL(q || p): (K, S) with codes of q, (S,) -> (S,)."""
+    return log_p.mean(0) - kl
+
+
+def importance_weighted(log_p: Array, log_ratio: Array) -> Array:
+    """ln 1/K sum_k p(x | z_k) p(z_k) / r(z_k | x): (K, S) twice -> (S,).
+
+    Its mean over the draws rises with K and tends to ln p(x); for K = 1 and r = q it is the ELBO's.
+    """
+    return np.logaddexp.reduce(log_p + log_ratio, 0) - math.log(len(log_p))
+
+
+def tuned_scale(
+    model: SentenceModel,
+    lines: Lines,
+    prior: Prior = NORMAL,
+    samples: int = 20,
+    most: int = 200,
+    seed: int = 1,
+    report: Progress | None = None,
+) -> float:
+    """The one of `SCALES` whose `importance_weighted` bound is highest on some of `lines`, which
+    are to be of validation. All scales see the same noise."""
+    lines = some(lines, most, seed)
+    posterior = posteriors(model, lines)
+    bounds = []
+    for done, scale in enumerate(SCALES, 1):
+        generator = torch.Generator().manual_seed(seed)
+        draws = draw(model, lines, posterior, samples, generator, prior, scale)
+        bounds.append(importance_weighted(draws.likelihoods.counted(True), draws.log_ratio).mean())
+        if report:
+            report(done, len(SCALES))
+    return SCALES[int(np.argmax(bounds))]
+
+
+def some(lines: Lines, most: int, seed: int) -> Lines:
+    """At most `most` of the sentences, drawn, in the order of the text."""
+    if len(lines) <= most:
+        return lines
+    drawn = np.random.default_rng(seed).choice(len(lines), most, replace=False)
+    return lines.chosen(np.sort(drawn))
+
+
+def melbo(log_p: Array, sentences: int) -> Array:
+    """mean_k ln p(x | z_k) - ln N: (K, S) with codes of q -> (S,) (eqs. 15 and 16).
+
+    At most ln p(x) where the prior is the aggregated posterior of N sentences, x among them, since
+    that is nowhere less than q(z | x) / N. Equal where no other sentence's q reaches x's codes and
+    p(x | z) is the same for all of these.
+    """
+    return log_p.mean(0) - math.log(sentences)
+
+
+def melbo_by_size(log_p: Array, sizes: npt.ArrayLike) -> tuple[Array, Array]:
+    """MELBO's bound on the NLL per sentence if only K of the S sentences were there (figure 5).
+
+    log_p: mean_k ln p(x | z_k) of each sentence, (S,), S >= 2; sizes: k values of K. Gives the mean
+    -mean log_p + ln K and the deviation, (k,) each, over all subsets of size K. The latter is
+    s sqrt((1 - K / S) / K), as of any mean drawn without replacement, s^2 the variance over the
+    sentences. Beyond S the mean is the extrapolation, which has no deviation.
+    """
+    k = np.asarray(sizes, np.float64)
+    spread = log_p.std(ddof=1) * np.sqrt(np.clip(1 - k / len(log_p), 0, None) / k)
+    return np.log(k) - log_p.mean(), spread
+
+
+def melbo_meets(log_p: Array, nll: float) -> float:
+    """ln K of the number of sentences at which MELBO's bound is a competitor's `nll` per sentence,
+    if reconstruction stays as good; log_p (S,) as in `melbo_by_size`."""
+    return nll + float(log_p.mean())

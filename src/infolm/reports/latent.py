@@ -1,0 +1,443 @@
+"""The codes of a sentence model in a report: whether they have collapsed, and what to try if so.
+
+A posterior has collapsed where q(z | x) is the same for every sentence x: a code then tells nothing
+of its sentence, and the decoder is a language model that does without it (Bowman et al. 2015).
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Literal, NamedTuple
+
+from infolm.config import Recipe
+from infolm.evaluation.latent_suite import METHOD
+from infolm.evaluation.measurement import Measurement
+from infolm.evaluation.posterior import Picture
+from infolm.generation.latent import Reconstruction
+from infolm.models.sentence import SentenceConfig
+from infolm.objectives.sentence import AeConfig
+from infolm.objectives.vae import VaeConfig
+from infolm.reports.page import code, figure, folded, number, paragraph, strong
+
+NOTHING = 0.1
+"""Nats, per sentence: a mean KL below this is no more than a decoder can lose in a single word, and
+a code that makes its sentence likelier by less than this is one that the decoder does not read."""
+ERRORS = 2.0
+"""Mutual information within so many standard errors of 0 cannot be told from none."""
+LITTLE = 1.0
+"""Nats: what tells less cannot say which of three sentences it is of (ln 3 = 1.1)."""
+FEW = 0.1
+"""Below this share of active units most of the code is idle."""
+HALF = 0.5
+"""Of the ceiling: information beyond this is no sign of a collapse, however few units carry it."""
+FULL = 0.95
+"""Of the ceiling: from here on the number of sentences is the limit, not the code."""
+NEAR_FLOOR = 0.5
+"""Nats by which the mean of ln sigma^2 may be above its floor and still be called at it."""
+
+MEASURES = {  # metric: what it is, decimals
+    "elbo_nll": ("ELBO: bound on the loss", 2),
+    "elbo_perplexity": ("ELBO: bound on the perplexity", 2),
+    "importance_weighted_nll": ("importance-weighted bound on the loss", 2),
+    "importance_weighted_perplexity": ("importance-weighted bound on the perplexity", 2),
+    "melbo_nll": ("MELBO: bound on the loss", 2),
+    "melbo_perplexity": ("MELBO: bound on the perplexity", 2),
+    "reconstruction_nll": ("loss of a sentence given its own code", 2),
+    "reconstruction_perplexity": ("perplexity of a sentence given its own code", 2),
+    "kl": ("KL divergence of q(z|x) from the prior", 3),
+    "mutual_information": ("mutual information of sentence and code", 3),
+    "active_units": ("active units", 0),
+    "latent_entropy": ("entropy of the codes", 2),
+    "latent_entropy_control": ("the same estimate from draws of N(0, 1)", 2),
+    "latent_entropy_normal": ("entropy of N(0, 1)", 2),
+    "bleu_mean": ("BLEU of reconstructions from the mean", 3),
+    "bleu_sampled": ("BLEU of reconstructions from a sample", 3),
+}
+SPLITS = {"valid": "validation split", "test": "test split"}
+GLANCE = (
+    "elbo_perplexity",
+    "importance_weighted_perplexity",
+    "melbo_perplexity",
+    "bleu_mean",
+    "bleu_sampled",
+)
+"""Those that stand at the top of the report, where they are measured."""
+OF_DISTRIBUTIONS = re.compile("m?elbo|importance_weighted|kl|mutual_information|bleu_sampled")
+"""Metrics that mean nothing where the code is a point."""
+WRITTEN = ("the mean", "a draw", "tenfold")
+"""What a reconstruction is written from: the mean of q(z | x), a draw from it, and one with ten
+times its deviation."""
+
+KL_CAPTION = (
+    "KL divergence of q(z|x) from the prior by dimension of the code, the largest first. A unit is "
+    "active if the mean of q(z|x) varies between sentences, its variance being above 0.01."
+)
+HISTOGRAM_CAPTION = (
+    "How likely a sentence is given its own code and given another's, and where a code is drawn "
+    "from a distribution, how likely the code is given its own sentence and another. The less the "
+    "two overlap, the more a code tells (figure 3 of the paper). Each histogram is to its own "
+    "height; the outermost hundredth of either, on both sides, is beyond the axis."
+)
+BOUNDS_CAPTION = (
+    "Left, the loss that MELBO allows when it is computed from fewer of the sentences, with a band "
+    "of one deviation over random choices of them (figure 5). Right, the bounds on ln p(x) of "
+    "single sentences, dashed their means (figure 6); the outermost hundredth of either, on both "
+    "sides, is beyond the axis."
+)
+
+Row = tuple[str, str, str, str]
+"""A name, a value, its error, and a unit or what else there is to say."""
+Verdict = Literal["collapsed", "partly collapsed", "healthy"]
+
+
+class Diagnosis(NamedTuple):
+    """sentence: for a person; what one types stands between backticks."""
+
+    verdict: Verdict
+    sentence: str
+
+
+@dataclass(frozen=True, eq=False)
+class LatentFindings:
+    """reconstructions: at the scales `WRITTEN` of q's deviation, or the first of them alone.
+    interpolation: sentences written at equal steps from one code to another, ends included.
+    samples: written from codes of N(0, deviation^2), which no sentence has; of an auto-encoder
+    none."""
+
+    picture: Picture
+    reconstructions: Sequence[Reconstruction]
+    interpolation: Sequence[str]
+    samples: Sequence[str]
+    deviation: float = 0.1
+
+
+@dataclass(frozen=True)
+class LatentPlots:
+    """Each an SVG: KL by dimension, the histograms of figure 3, and those of figures 5 and 6; the
+    first and the last empty where the code is a point."""
+
+    dimensions: str = ""
+    histograms: str = ""
+    bounds: str = ""
+
+
+def diagnosis(picture: Picture, recipe: Recipe) -> Diagnosis:
+    """Whether the posterior has collapsed, by what, and what to try.
+
+    collapsed: the mutual information is within `ERRORS` of 0, the mean KL, which is never less than
+    it, is below `NOTHING`, or the decoder does not read the code. The last can befall narrow
+    posteriors too: an encoder that tells every sentence from every other is no use to a decoder
+    that does not listen.
+    partly collapsed: less than `HALF` of what can be seen, and `LITTLE` or in `FEW` units.
+    """
+    point = isinstance(recipe.objective, AeConfig)
+    if point:
+        verdict: Verdict = "healthy" if heard(picture) >= NOTHING else "collapsed"
+        found = _of_points(picture)
+    else:
+        verdict = _verdict(picture)
+        found = {
+            "collapsed": _collapsed,
+            "partly collapsed": _partly_collapsed,
+            "healthy": _healthy,
+        }[verdict](picture)
+    advice = "" if verdict == "healthy" else f" {_advice(recipe)}"
+    floor = "" if point or not at_floor(picture, recipe) else f" {_floored(recipe)}"
+    return Diagnosis(verdict, found + advice + floor)
+
+
+def _verdict(picture: Picture) -> Verdict:
+    information, active = picture.information, picture.active
+    if (
+        information <= ERRORS * picture.information_error
+        or picture.mean_kl < NOTHING
+        or heard(picture) < NOTHING
+    ):
+        return "collapsed"
+    idle = active.sum() < FEW * len(active)
+    if information < HALF * picture.ceiling and (information < LITTLE or idle):
+        return "partly collapsed"
+    return "healthy"
+
+
+def heard(picture: Picture) -> float:
+    """How much likelier a sentence is given its own code than given another's, in nats: the mean of
+    ln p(x_i | z_i) - ln p(x_i | z_j). Of a decoder that does not read the code, 0."""
+    return float(picture.own_likelihood.mean() - picture.other_likelihood.mean())
+
+
+def mean_log_variance(picture: Picture) -> float:
+    """ln sigma^2 of q(z | x), the mean over sentences and dimensions.
+
+    As z_i = mean + sigma noise,  E ln q(z_i | x_i) = -1/2 sum_d (1 + ln sigma_d^2 + ln 2 pi).
+    """
+    per_dimension = float(picture.own_density.mean()) / len(picture.kl)
+    return -2 * per_dimension - 1 - math.log(2 * math.pi)
+
+
+def at_floor(picture: Picture, recipe: Recipe) -> bool:
+    """Whether q(z | x) is as narrow as the recipe lets it be."""
+    assert isinstance(recipe.model, SentenceConfig)
+    floor = recipe.model.latent.least_log_variance
+    return mean_log_variance(picture) < floor + NEAR_FLOOR
+
+
+def _told(picture: Picture) -> str:
+    return f"a code tells {picture.information:.2f} ± {picture.information_error:.2f} nats"
+
+
+def _active(picture: Picture) -> str:
+    return f"{picture.active.sum():,} of {len(picture.active):,} units are active"
+
+
+def _collapsed(picture: Picture) -> str:
+    if picture.information > ERRORS * picture.information_error and picture.mean_kl >= NOTHING:
+        return (
+            "The posterior has collapsed: the encoder tells sentences apart, but the decoder does "
+            f"not listen, as a sentence is only {heard(picture):.2f} nats likelier given its own "
+            "code than given another's."
+        )
+    return (
+        f"The posterior has collapsed: {_told(picture)} about its sentence, the mean KL from the "
+        f"prior is {picture.mean_kl:.2f} nats and {_active(picture)}, so the decoder is a language "
+        "model that does without the code."
+    )
+
+
+def _partly_collapsed(picture: Picture) -> str:
+    return (
+        f"The posterior has partly collapsed: {_told(picture)} about its sentence, of the "
+        f"{picture.ceiling:.2f} that {picture.sentences:,} sentences can show, and "
+        f"{_active(picture)}."
+    )
+
+
+def _healthy(picture: Picture) -> str:
+    opening = f"The posterior has not collapsed: {_told(picture)} about its sentence"
+    if picture.information >= FULL * picture.ceiling:
+        return (
+            f"{opening}, as much as {picture.sentences:,} sentences can show, so it may be more; "
+            f"{_active(picture)}."
+        )
+    return (
+        f"{opening}, of the {picture.ceiling:.2f} that {picture.sentences:,} sentences can show, "
+        f"and {_active(picture)}."
+    )
+
+
+def _of_points(picture: Picture) -> str:
+    opening = (
+        "The code of an auto-encoder is a point, not a distribution, so KL, mutual information and "
+        "the bounds mean nothing here; "
+    )
+    if heard(picture) < NOTHING:
+        return (
+            f"{opening}but the decoder does not read it, as a sentence is only {heard(picture):.2f}"
+            " nats likelier given its own code than given another's."
+        )
+    return (
+        f"{opening}the decoder reads it, as a sentence is {heard(picture):,.1f} nats likelier given"
+        " its own code than given another's."
+    )
+
+
+def _floored(recipe: Recipe) -> str:
+    assert isinstance(recipe.model, SentenceConfig)
+    floor = recipe.model.latent.least_log_variance
+    why = ", as the loss of MIM is the smaller the narrower it is" if _is_mim(recipe) else ""
+    return (
+        f"The variance of q(z|x) is at its floor (`model.latent.least_log_variance={floor:g}`)"
+        f"{why}: codes are all but points, so read MELBO and the reconstructions rather than KL "
+        "and ELBO."
+    )
+
+
+def _is_mim(recipe: Recipe) -> bool:
+    return recipe.objective.kind == "mim"
+
+
+def remedies(recipe: Recipe) -> list[tuple[str, str]]:
+    """What was published against a collapse and the recipe does not do yet: what it is, and the
+    overrides that switch it on."""
+    assert isinstance(recipe.model, SentenceConfig)
+    objective = recipe.objective
+    found = []
+    if isinstance(objective, VaeConfig):
+        if objective.kl.schedule != "cyclical":
+            cycles = f"objective.kl.schedule=cyclical objective.kl.steps={objective.kl.steps}"
+            found.append(("a KL weight that rises from 0 again and again", cycles))
+        if not objective.free_bits.nats:
+            free = "objective.free_bits.nats=5 objective.free_bits.per=sentence"
+            found.append(("some nats of KL that cost nothing", free))
+        if not objective.lagging:
+            found.append(("an encoder that may catch up", "objective.lagging=true"))
+        if recipe.model.latent.batch_norm is None:
+            found.append(("normalised means", "model.latent.batch_norm=0.6"))
+        found.append(("a lower KL weight", f"objective.kl.weight={objective.kl.weight / 2:g}"))
+        found.append(("or an objective that asks for information", "objective.kind=mim"))
+    else:
+        words = min(recipe.model.decoder.dropout.embedding + 0.25, 0.75)
+        found.append(
+            (
+                "longer training, or a decoder that is told fewer of the words before",
+                f"model.decoder.dropout.embedding={words:g}",
+            )
+        )
+    return found
+
+
+def _advice(recipe: Recipe) -> str:
+    listed = ", ".join(f"{what} (`{overrides}`)" for what, overrides in remedies(recipe))
+    return f"Try one at a time: {listed}."
+
+
+def glance(found: LatentFindings, recipe: Recipe, measurements: Sequence[Measurement]) -> str:
+    """The table at the top: what the picture shows, and what was measured on the test split, or
+    else on the validation split."""
+    picture = found.picture
+    rows: list[Row] = [
+        ("ln p(x|z) given its own code, above another's, nats", f"{heard(picture):,.2f}", "", ""),
+        ("active units", f"{picture.active.sum():,}", "", f"of {len(picture.active):,}"),
+    ]
+    if not isinstance(recipe.objective, AeConfig):
+        rows = [
+            (
+                "mutual information of sentence and code, nats",
+                f"{picture.information:.3f}",
+                f"± {picture.information_error:.3f}",
+                f"at most {picture.ceiling:.3f}",
+            ),
+            ("mean KL from the prior, nats", f"{picture.mean_kl:,.3f}", "", ""),
+            *rows,
+        ]
+    head = f"{picture.sentences:,} sentences of the validation split"
+    groups = [_group(head, rows)]
+    if here := _headline(recipe, measurements):
+        groups.append(_group(f"Measured on the {SPLITS[here[0].split]}", _rows(here)))
+    return f'<div class="wide"><table>{"".join(groups)}</table></div>'
+
+
+def _headline(recipe: Recipe, measurements: Sequence[Measurement]) -> list[Measurement]:
+    """What is shown at the top, all of one split, in the order of `GLANCE`."""
+    for split in reversed(SPLITS):
+        here = [
+            m
+            for metric in GLANCE
+            for m in shown(recipe, measurements)
+            if m.metric == metric and m.split == split
+        ]
+        if here:
+            return here
+    return []
+
+
+def shown(recipe: Recipe, measurements: Sequence[Measurement]) -> list[Measurement]:
+    """The measurements that mean something for the recipe's objective."""
+    if not isinstance(recipe.objective, AeConfig):
+        return list(measurements)
+    return [m for m in measurements if not OF_DISTRIBUTIONS.match(m.metric)]
+
+
+def _rows(measurements: Sequence[Measurement]) -> list[Row]:
+    """Of one split. What was measured by several methods says which."""
+    metrics = [m.metric for m in measurements]
+    rows = []
+    for m in measurements:
+        name, decimals = MEASURES.get(m.metric, (m.metric.replace("_", " "), 3))
+        method = m.method.removeprefix(METHOD).lstrip(" ,")
+        name += f"; {method}" if method and metrics.count(m.metric) > 1 else ""
+        error = "" if m.stderr is None else f"± {number(m.stderr, decimals)}"
+        rows.append((name, number(m.value, decimals), error, m.unit))
+    return rows
+
+
+def _group(heading: str, rows: Sequence[Row]) -> str:
+    body = "".join(
+        f'<tr><th scope="row">{escape(name)}</th><td>{value}</td><td class="error">{error}</td>'
+        f'<td class="note">{escape(note)}</td></tr>'
+        for name, value, error, note in rows
+    )
+    head = f'<tr><th scope="rowgroup" colspan="4">{escape(heading)}</th></tr>'
+    return f"<tbody>{head}{body}</tbody>"
+
+
+def latent_section(
+    found: LatentFindings,
+    plots: LatentPlots,
+    recipe: Recipe,
+    measurements: Sequence[Measurement],
+    path: str,
+) -> list[str]:
+    """All that a report says of the codes. path: of the run, as one types it."""
+    verdict, sentence = diagnosis(found.picture, recipe)
+    parts = [
+        paragraph(f"{strong(f'{verdict.capitalize()}.')} {_with_code(sentence)}"),
+        glance(found, recipe, measurements),
+    ]
+    if not _headline(recipe, measurements):
+        how = f"The bounds and BLEU are measured by {code(f'infolm evaluate {path}')}"
+        parts.append(paragraph(f"{how}.", "note"))
+    if plots.dimensions:
+        parts.append(figure(plots.dimensions, KL_CAPTION))
+    parts.append(figure(plots.histograms, HISTOGRAM_CAPTION))
+    if plots.bounds:
+        parts.append(figure(plots.bounds, BOUNDS_CAPTION))
+    return parts
+
+
+def _with_code(sentence: str) -> str:
+    """Plain text to HTML, what stands between backticks as code."""
+    return re.sub("`([^`]*)`", r"<code>\1</code>", escape(sentence))
+
+
+def reconstruction_section(found: LatentFindings) -> list[str]:
+    """What comes back from the codes of sentences, and what lies between two of them."""
+    parts = [
+        paragraph(
+            "Sentences of the validation split, and what the decoder writes from their codes: from "
+            "the mean of q(z|x), and where it is a distribution, from a draw, and from one with "
+            "ten times the deviation.",
+            "note",
+        )
+    ]
+    parts += [
+        _listed([("sentence", each.sentence), *zip(WRITTEN, each.written, strict=False)])
+        for each in found.reconstructions
+    ]
+    if found.interpolation:
+        last = max(len(found.interpolation) - 1, 1)
+        shares = [f"{i / last:.0%}" for i in range(len(found.interpolation))]
+        parts += [
+            paragraph("At equal steps on the way from one code to another:", "note"),
+            _listed(list(zip(shares, found.interpolation, strict=True))),
+        ]
+    return parts
+
+
+def _listed(pairs: Sequence[tuple[str, str]]) -> str:
+    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in pairs)
+    return f'<dl class="sample">{rows}</dl>'
+
+
+def latent_table(recipe: Recipe, measurements: Sequence[Measurement]) -> list[str]:
+    """Every measurement that means something, by split, and how each was counted."""
+    here = shown(recipe, measurements)
+    splits = {
+        split: [m for m in here if m.split == split]
+        for split in dict.fromkeys(m.split for m in here)
+    }
+    groups = [
+        _group(SPLITS.get(split, split).capitalize(), _rows(of)) for split, of in splits.items()
+    ]
+    header = (
+        '<tr><th scope="col">measure</th><th scope="col" colspan="2">value</th>'
+        '<th scope="col">unit</th></tr>'
+    )
+    counted = dict.fromkeys(f"{m.metric}, {m.split} ({m.method}): {m.convention}" for m in here)
+    return [
+        f'<div class="wide"><table><thead>{header}</thead>{"".join(groups)}</table></div>',
+        paragraph("± is one standard error, over sentences.", "note"),
+        folded("How each was counted", "\n".join(counted)),
+    ]

@@ -1,0 +1,193 @@
+"""A run of a sentence model opened for use: measured, written with, compared."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import cast
+
+from torch import nn
+
+from infolm.config import Recipe
+from infolm.data.answers import read_questions
+from infolm.data.corpora import Corpus
+from infolm.data.ingest import Report
+from infolm.data.sentences import Lines, SentencesConfig
+from infolm.data.tokens import Tokenizer
+from infolm.errors import InfolmError
+from infolm.evaluation import measurement
+from infolm.evaluation.bleu import bleu_measurements
+from infolm.evaluation.latent import NORMAL, Aggregated, posteriors, tuned_scale
+from infolm.evaluation.latent_suite import (
+    METHOD,
+    LatentSettings,
+    Weighting,
+    latent_measurements,
+)
+from infolm.evaluation.measurement import Measurement
+from infolm.evaluation.posterior import Picture, picture
+from infolm.evaluation.ranking import chance, overlap, rank, ranking_measurements
+from infolm.experiment import corpus_of, lines_of
+from infolm.generation.latent import GREEDY, MEAN, SAMPLE, SentenceWriter, reconstruct
+from infolm.generation.sampling import SamplingSettings
+from infolm.models.sentence import SentenceModel
+from infolm.objectives.sentence import AeConfig
+from infolm.objectives.vae import VaeConfig
+from infolm.trained import TrainedRun, open_folder
+from infolm.training import checkpoint
+from infolm.training.run import RunFolder
+
+CODES = {"mean": "the mean of q(z | x)", "sampled": "a code drawn from q(z | x)"}
+"""What a sentence is written anew from."""
+
+
+@dataclass(frozen=True)
+class SentenceRun:
+    """A run of a sentence model: its recipe, vocabulary and best weights, in evaluation mode."""
+
+    folder: RunFolder
+    recipe: Recipe
+    tokenizer: Tokenizer
+    model: SentenceModel
+
+    @classmethod
+    def open(cls, path: Path) -> "SentenceRun":
+        opened = open_run(path)
+        if isinstance(opened, TrainedRun):
+            raise InfolmError(
+                f"{path} has no latent code, its model being of kind {opened.recipe.model.kind}: "
+                "take a run whose model.kind is sentence, such as one of sentence-mim/demo"
+            )
+        return opened
+
+    @property
+    def feed(self) -> SentencesConfig:
+        return cast(SentencesConfig, self.recipe.feed)
+
+    @property
+    def has_distribution(self) -> bool:
+        """Whether q(z | x) was learnt; an auto-encoder has a mean alone."""
+        return not isinstance(self.recipe.objective, AeConfig)
+
+    @property
+    def deviation(self) -> float:
+        """Of the codes N(0, deviation^2) that samples are written from: the prior's, for a VAE;
+        what the paper takes (appendix D.3), for MIM, whose codes are not spread like the prior."""
+        return 1.0 if isinstance(self.recipe.objective, VaeConfig) else 0.1
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The text the run was trained on, in the run's own vocabulary."""
+        return corpus_of(self.folder, self.recipe)
+
+    def lines(self, split: str) -> Lines:
+        """The sentences of a split, as the run's recipe reads them."""
+        return lines_of(self.feed, self.corpus, split)
+
+    def picture(self, split: str = "test") -> Picture:
+        """What a report shows of the codes of a split."""
+        return picture(self.model, self.lines(split))
+
+    def writer(
+        self,
+        settings: SamplingSettings = GREEDY,
+        seed: int = 1,
+        longest: int | None = None,
+        unknown: bool = False,
+    ) -> SentenceWriter:
+        """From text to text; longest: tokens of what is written, as in training if not given."""
+        return SentenceWriter(
+            self.model,
+            self.tokenizer,
+            self.feed,
+            longest or self.feed.longest,
+            settings,
+            seed,
+            unknown,
+        )
+
+    # -- what is measured -------------------------------------------------------------------
+
+    def evaluate(
+        self, splits: Sequence[str], settings: LatentSettings, report: Report
+    ) -> tuple[list[Measurement], list[str]]:
+        """Bounds, codes and reconstructions of the splits, and what is to be said of them; kept in
+        the run's folder too."""
+        results: list[Measurement] = []
+        remarks: list[str] = []
+        weightings = self._weightings(settings, report) if self.has_distribution else []
+        for split in splits:
+            lines = self.lines(split)
+            found, said = latent_measurements(
+                self.model, lines, split, settings, weightings, self.has_distribution, report
+            )
+            results += [*found, *self._reconstructions(lines, split, settings.seed, report)]
+            remarks += said
+        self._keep(results)
+        return results, remarks
+
+    def _reconstructions(
+        self, lines: Lines, split: str, seed: int, report: Report
+    ) -> list[Measurement]:
+        scales = {"mean": MEAN} | ({"sampled": SAMPLE} if self.has_distribution else {})
+        results: list[Measurement] = []
+        for done, (name, scale) in enumerate(scales.items()):
+            report(f"writing the {split} split anew", done, len(scales))
+            written = reconstruct(self.model, lines, scale, GREEDY, self.feed.longest, seed)
+            results += bleu_measurements(
+                [sentence.tolist() for sentence in written],
+                [sentence.tolist() for sentence in lines],
+                name,
+                split,
+                METHOD,
+                f"the likeliest words from {CODES[name]}",
+            )
+        return results
+
+    def _weightings(self, settings: LatentSettings, report: Report) -> list[Weighting]:
+        """N(0, 1) and the aggregated posterior of the training sentences as the prior, each with
+        the proposal that suits it best on the validation split."""
+        stage = partial(report, "encoding the train split")
+        aggregated = Aggregated(posteriors(self.model, self.lines("train"), stage), "training")
+        valid = self.lines("valid")
+        return [
+            Weighting(
+                prior,
+                tuned_scale(self.model, valid, prior, seed=settings.seed),
+            )
+            for prior in (NORMAL, aggregated)
+        ]
+
+    def rank(self, path: Path, report: Report) -> list[Measurement]:
+        """Which of the candidate answers in a file is the right one: by the codes, by chance, by
+        the words they share with the question."""
+        questions, notes = read_questions(path)
+        stage = partial(report, "ranking answers")
+        unit = not self.has_distribution
+        found = rank(self.model, self.tokenizer, questions, unit=unit, report=stage)
+        results: list[Measurement] = []
+        for method, ranking in (
+            ("latent code", found),
+            ("word overlap", overlap(questions)),
+            ("chance", chance(questions)),
+        ):
+            results += ranking_measurements(ranking, split=path.name, method=method, notes=notes)
+        self._keep(results)
+        return results
+
+    def _keep(self, results: Sequence[Measurement]) -> None:
+        kept = self.folder.measurements
+        text = measurement.as_json(measurement.merge(measurement.read(kept), results))
+        checkpoint.atomically(kept, lambda path: path.write_text(text))
+
+
+def open_run(path: Path) -> TrainedRun | SentenceRun:
+    """The run in a folder, of whichever kind."""
+    folder, recipe, tokenizer, model = open_folder(path)
+    if isinstance(model, SentenceModel):
+        if isinstance(recipe.objective, AeConfig):
+            # Nothing has taught its variance: a code drawn from q is the mean, as near as may be.
+            nn.init.zeros_(model.log_variance.weight)
+            nn.init.constant_(model.log_variance.bias, model.config.latent.least_log_variance)
+        return SentenceRun(folder, recipe, tokenizer, model)
+    return TrainedRun(folder, recipe, tokenizer, model)
