@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from infolm import sentence_vectors
 from infolm.data.sentences import Lines
 from infolm.data.tokens import Tokenizer
-from infolm.errors import InfolmError
 from infolm.models.sentence import SentenceConfig, SentenceModel
 from infolm.sentence_vectors import SentenceVectors
 from infolm.training import checkpoint
@@ -88,12 +87,6 @@ def test_a_run_is_opened_by_its_folder(tmp_path):
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(RECIPE | of_sentences))
     opened = SentenceVectors.open(str(tmp_path))
     np.testing.assert_array_equal(opened.encode(SENTENCES), vectors.encode(SENTENCES))
-
-
-def test_a_run_without_a_code_is_refused(tmp_path):
-    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(RECIPE))
-    with pytest.raises(InfolmError, match=r"has no latent code.*model\.kind is sentence"):
-        SentenceVectors.open(tmp_path)
 
 
 def test_it_does_without_sentence_transformers(monkeypatch):

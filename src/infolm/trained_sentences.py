@@ -119,7 +119,7 @@ class SentenceRun:
         for split in splits:
             lines = self.lines(split)
             found, said = latent_measurements(
-                self.model, lines, split, settings, weightings, self.has_distribution, report
+                self.model, lines, split, settings, weightings, not self.has_distribution, report
             )
             results += [*found, *self._reconstructions(lines, split, settings.seed, report)]
             remarks += said

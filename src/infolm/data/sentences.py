@@ -118,7 +118,7 @@ class Lines:
         order = np.argsort(self.lengths, kind="stable")
         cuts = group(self.lengths[order] + 1, AREA)
         for first, end in pairwise(cuts):
-            numbers = order[first:end][::-1]
+            numbers = order[first:end][::-1].copy()  # PyTorch takes no negative strides
             yield numbers, self.packed(numbers)
 
 

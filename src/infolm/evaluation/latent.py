@@ -21,8 +21,6 @@ then a bound is one on the probability that a sentence begins with these words.
 """
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -32,7 +30,7 @@ import torch
 from torch import Tensor
 
 from infolm.data.sentences import Lines
-from infolm.evaluation.likelihood import Progress
+from infolm.evaluation.likelihood import Progress, evaluating
 from infolm.models.sentence import Posterior, SentenceModel, log_prior
 
 SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -45,23 +43,11 @@ COMPONENTS, ROWS = 1024, 4096
 Array = npt.NDArray[np.float64]
 
 
-@contextmanager
-def _evaluating(model: SentenceModel) -> Iterator[torch.device]:
-    """Dropout off and no gradients inside; the mode is put back after."""
-    training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield model.embedding.device
-    finally:
-        model.train(training)
-
-
 def posteriors(model: SentenceModel, lines: Lines, report: Progress | None = None) -> Posterior:
     """q(z | x) of all S sentences, (S, Z), in double precision on the CPU."""
     found = np.empty((2, len(lines), model.config.latent.size))
     done, total = 0, int(lines.lengths.sum()) + len(lines)
-    with _evaluating(model) as device:
+    with evaluating(model) as device:
         for numbers, batch in lines.batches():
             own = model.encode(torch.from_numpy(batch.read).to(device), batch.sizes)
             found[:, numbers] = torch.stack(own).cpu().numpy()
@@ -93,9 +79,9 @@ def log_likelihoods(
     """Of each sentence given its own code, z (S, Z): (S,) twice."""
     words, ends = np.empty(len(lines)), np.empty(len(lines))
     done, total = 0, int(lines.lengths.sum()) + len(lines)
-    with _evaluating(model) as device:
+    with evaluating(model) as device:
         for numbers, batch in lines.batches():
-            codes = z[torch.from_numpy(numbers.copy())].to(model.embedding)
+            codes = z[torch.from_numpy(numbers)].to(model.embedding)
             hidden = model.decode(codes, torch.from_numpy(batch.inputs).to(device), batch.sizes)
             log_p = model.log_prob(hidden, torch.from_numpy(batch.targets).to(device))
             rows = log_p.cpu().double().numpy()

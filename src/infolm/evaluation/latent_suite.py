@@ -34,6 +34,8 @@ INFORMATION_SENTENCES = 10_000
 ENTROPY_SENTENCES = 2_000
 """The same of the entropy by nearest neighbours, which is dearer."""
 METHOD = "latent code"
+OF_DISTRIBUTIONS = ("elbo", "kl", "mutual_information")
+"""Metrics that mean nothing where codes are points."""
 
 
 @dataclass(frozen=True)
@@ -88,9 +90,12 @@ def latent_measurements(
     split: str,
     settings: LatentSettings,
     weightings: Sequence[Weighting] = (Weighting(),),
+    points: bool = False,
     report: Report | None = None,
 ) -> tuple[list[Measurement], list[str]]:
     """All measurements of two sentences or more, and what is to be said of them.
+
+    points: codes are points, as an auto-encoder's: what asks for a distribution is left out.
 
     Per sentence, and as perplexities per token: `reconstruction` is -E_q ln p(x | z); `elbo`,
     `melbo`, and `importance_weighted` with each of the weightings, are bounds on -ln p(x) from
@@ -108,7 +113,10 @@ def latent_measurements(
         results += weighted_measurements(model, lines, weighting, split, settings, report)
     tokens = int(_tokens(lines, settings).sum())
     of_codes, remarks = code_measurements(posterior, tokens, split, settings.seed)
-    return results + of_codes, remarks
+    results += of_codes
+    if points:
+        return [m for m in results if not m.metric.startswith(OF_DISTRIBUTIONS)], []
+    return results, remarks
 
 
 def bound_measurements(

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from infolm.models.build import AnyModel
 from infolm.models.recurrent import RecurrentModel
 
 Progress = Callable[[int, int], None]
@@ -31,7 +32,7 @@ class Chunk(NamedTuple):
 
 
 @contextmanager
-def evaluating(model: RecurrentModel) -> Iterator[torch.device]:
+def evaluating(model: AnyModel) -> Iterator[torch.device]:
     """Dropout off and no gradients inside; the mode is put back after."""
     training = model.training
     model.eval()

@@ -138,10 +138,10 @@ def filled_and_masked(
     """x_k and u_k of each candidate. There is one "?" behind the question, be it written or not."""
 
     def encoded(text: str) -> list[int]:
-        return tokenizer.encode(tokenizer.adapted(_line(text))).tolist()
+        return tokenizer.encode(tokenizer.adapted(text)).tolist()
 
-    asked = encoded(f"{question.question.rstrip(' ?')} ?")
-    answers = [encoded(answer) for answer in question.answers]
+    asked = encoded(f"{_line(question.question).rstrip(' ?')} ? ")
+    answers = [encoded(_line(answer)) for answer in question.answers]
     return [((*asked, *answer), (*asked, *[unk] * len(answer))) for answer in answers]
 
 

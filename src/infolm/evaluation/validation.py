@@ -1,11 +1,11 @@
 """The validation loss of a sentence model while it is trained."""
 
-import math
-
 import torch
 from torch import Tensor
 
 from infolm.data.sentences import Lines
+from infolm.evaluation.likelihood import evaluating
+from infolm.evaluation.posterior import mutual_information
 from infolm.models.sentence import Posterior, SentenceModel
 from infolm.objectives.sentence import SentenceObjective
 from infolm.training.loop import Validation
@@ -30,11 +30,9 @@ def sentence_validation(
     means, log_variances = torch.empty_like(noise), torch.empty_like(noise)
     nll = penalty = 0.0
     tokens = 0
-    training = model.training
-    model.eval()
-    with torch.inference_mode():
+    with evaluating(model):
         for numbers, batch in lines.batches():
-            chosen = torch.from_numpy(numbers.copy())
+            chosen = torch.from_numpy(numbers)
             own = noise[chosen].to(device)
 
             def code(posterior: Posterior, own: Tensor = own) -> Tensor:
@@ -46,18 +44,11 @@ def sentence_validation(
             penalty += float(objective.penalty(posterior, z).double().sum())
             means[chosen], log_variances[chosen] = (x.cpu() for x in posterior)
             tokens += batch.tokens
-    model.train(training)
     posterior = Posterior(means, log_variances)
+    first = Posterior(means[:MOST].double(), log_variances[:MOST].double())
     terms = {
         "nll": nll / tokens,
         "kl": float(posterior.kl().sum(1).mean()),
-        "information": _information(Posterior(means[:MOST], log_variances[:MOST]), noise[:MOST]),
+        "information": mutual_information(first, first.at(noise[:MOST].double())).value,
     }
     return Validation((nll + penalty) / tokens, terms)
-
-
-def _information(posterior: Posterior, noise: Tensor) -> float:
-    z = posterior.at(noise)
-    one = Posterior(posterior.mean.double(), posterior.log_variance.double())
-    found = torch.stack([one.log_density(each.double()) for each in z])
-    return float((found.diagonal() - found.logsumexp(1)).mean()) + math.log(len(z))
