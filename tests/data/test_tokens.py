@@ -165,3 +165,17 @@ def test_the_file_is_plain_json(tmp_path: Path) -> None:
     saved = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
     assert saved["model"]["type"] == "WordLevel"
     assert saved["model"]["vocab"] == {EOS: 0, UNK: 1, "é": 2}
+
+
+def test_raw_text_in_the_words_of_a_pretokenised_vocabulary():
+    tokenizer = Tokenizer.from_words(
+        ["fell", ".", "the", "mr.", "U.S.", "'s", "Bank"], pretokenised=True
+    )
+    adapted = tokenizer.adapted
+    assert adapted("The U.S. bank fell.") == "the U.S. bank fell ."
+    assert adapted("Mr. Bank fell") == "mr. Bank fell"
+    assert adapted("Zebra, fell.") == "Zebra , fell ."
+    assert adapted("  the\tfell ") == "  the\tfell "
+    cuts = Tokenizer.from_words(["<eos>", "<unk>", "fell", "."], pretokenised=False)
+    assert cuts.adapted("Fell.") == "Fell."
+    assert Tokenizer.from_characters(["a", "b"]).adapted("AB.") == "AB."

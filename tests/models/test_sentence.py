@@ -212,6 +212,8 @@ def test_softmaxes_of_language_models_serve_sentences_too():
 
 @pytest.mark.parametrize(("size", "millions"), [(16, 11), (128, 11), (512, 12)])
 def test_models_have_the_papers_size(size, millions):
-    """Table 2, rounded: 11M, 11M and 12M weights."""
+    """Table 2, rounded: 11M, 11M and 12M weights; table 5: 153M."""
     found = parameters(load_recipe(f"sentence-mim/ptb-{size}")) / 1e6
     assert math.floor(found + 0.5) == millions
+    large = parameters(load_recipe("sentence-mim/wikitext-103"))
+    assert large == pytest.approx(153e6, rel=0.01)

@@ -301,8 +301,9 @@ class Tokenizer:
     def adapted(self, text: str) -> str:
         """Raw text as a vocabulary of pretokenised text has it, as far as that can be told.
 
-        Where a word is unknown, marks are split off ("fell." becomes "fell ."), and what is then
-        known in lower case alone is lowered. For other vocabularies the text is right as it is.
+        What is known in lower case alone is lowered, and from an unknown word marks are split off:
+        "Fell." becomes "fell .", or "fell." where that is a word. For other vocabularies the text
+        is right as it is.
         """
         if self.kind != "word" or self._pieces is not None:
             return text
@@ -310,13 +311,15 @@ class Tokenizer:
 
     def _known(self, word: str) -> list[str]:
         """A word as known ones, where it can be had so."""
-        if self._normal(word) in self._ids:
-            return [word]
-        parts = re.findall(word_pattern(False), word)
-        return [
-            part if self._normal(part) in self._ids or lower(part) not in self._ids else lower(part)
-            for part in parts
-        ]
+
+        def found(part: str) -> str | None:
+            if self._normal(part) in self._ids:
+                return part
+            return lower(part) if lower(part) in self._ids else None
+
+        if (whole := found(word)) is not None:
+            return [whole]
+        return [found(part) or part for part in re.findall(word_pattern(False), word)]
 
     def _normal(self, text: str) -> str:
         return lower(text) if self.lowercase else text

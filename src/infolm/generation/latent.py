@@ -311,7 +311,7 @@ class SentenceWriter:
             words = ", ".join(f"'{word}'" for word in lacking[:10])
             raise InfolmError(
                 f"the model's vocabulary lacks parts of sentence {number}: use others than "
-                f"{words}, or let them be read as <unk>"
+                f"{words}, or have them read as <unk> by --unknown"
             )
         return tokens
 
