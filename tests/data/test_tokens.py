@@ -168,9 +168,8 @@ def test_the_file_is_plain_json(tmp_path: Path) -> None:
 
 
 def test_raw_text_in_the_words_of_a_pretokenised_vocabulary():
-    tokenizer = Tokenizer.from_words(
-        ["fell", ".", "the", "mr.", "U.S.", "'s", "Bank"], pretokenised=True
-    )
+    words = ["<eos>", "<unk>", "fell", ".", "the", "mr.", "U.S.", "Bank"]
+    tokenizer = Tokenizer.from_words(words, pretokenised=True)
     adapted = tokenizer.adapted
     assert adapted("The U.S. bank fell.") == "the U.S. bank fell ."
     assert adapted("Mr. Bank fell") == "mr. Bank fell"
