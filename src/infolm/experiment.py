@@ -33,7 +33,7 @@ from infolm.data.pairs import SentencePairs, Sentences, segments, sentences
 from infolm.data.registry import registry
 from infolm.data.sentences import Lines, SentenceFeed, SentencesConfig, fitting, lines
 from infolm.data.stream import Feed, Stream
-from infolm.data.tokens import Tokenizer
+from infolm.data.tokens import NO_TOKEN, Tokenizer
 from infolm.errors import InfolmError, RunError
 from infolm.evaluation.episodic import episodic_log_probs
 from infolm.evaluation.likelihood import parallel_log_probs
@@ -91,9 +91,13 @@ def build_feed(recipe: Recipe, corpus: Corpus) -> Feed:
 
 
 def lines_of(config: SentencesConfig, corpus: Corpus, split: str) -> Lines:
-    """The sentences of a split as a sentence model reads them: lines with words, no headings."""
+    """The sentences of a split as a sentence model reads them: with words, and no headings."""
     tokens, tokenizer = corpus.splits[split].tokens, corpus.tokenizer
-    return fitting(lines(tokens, tokenizer.eos, _heading(corpus)), config, split)
+    # A text may lack one of them, and is then not cut there.
+    ends = [
+        token_number(end, tokenizer, "feed.ends") for end in config.ends if _occurs(end, corpus)
+    ]
+    return fitting(lines(tokens, tokenizer.eos, ends, _heading(corpus)), config, split)
 
 
 def build_objective(
@@ -155,6 +159,10 @@ def sentences_of(config: BmiConfig, corpus: Corpus) -> Sentences:
             "equal stretches by regularisers.bmi.segment=40"
         )
     return found
+
+
+def _occurs(token: str, corpus: Corpus) -> bool:
+    return NO_TOKEN not in corpus.tokenizer.lookup(token)
 
 
 def _heading(corpus: Corpus) -> int | None:

@@ -67,7 +67,16 @@ def test_lines_leave_out_empty_ones_and_headings():
     heading = 9
     tokens = np.array([EOS, 2, 3, EOS, EOS, heading, 4, heading, EOS, 5, EOS, 6, 7])
     assert [list(s) for s in lines(tokens, EOS)] == [[2, 3], [9, 4, 9], [5], [6, 7]]
-    assert [list(s) for s in lines(tokens, EOS, heading)] == [[2, 3], [5], [6, 7]]
+    assert [list(s) for s in lines(tokens, EOS, heading=heading)] == [[2, 3], [5], [6, 7]]
+
+
+def test_lines_may_hold_several_sentences():
+    stop, heading = 8, 9
+    tokens = np.array([2, stop, 3, 4, stop, EOS, heading, 5, stop, 6, EOS, 7, stop, stop, EOS, 2])
+    found = [list(s) for s in lines(tokens, EOS, [stop], heading)]
+    assert found == [[2, stop], [3, 4, stop], [7, stop], [stop], [2]]
+    both = [list(s) for s in lines(tokens, EOS, [stop, 7])]
+    assert both[3:6] == [[6], [7], [stop]]
 
 
 def test_what_is_beyond_the_limit_is_cut_or_refused():

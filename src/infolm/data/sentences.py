@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from infolm.data.episodes import group, sentence_bounds
+from infolm.data.episodes import group, places, sentence_bounds
 from infolm.errors import InfolmError
 from infolm.section import Section
 
@@ -24,6 +24,9 @@ class SentencesConfig(Section):
 
     kind: Literal["sentences"] = "sentences"
     batch: int = Field(20, ge=1, description="sentences of a batch")
+    ends: list[str] = Field(
+        [], description="tokens that end a sentence besides the end of its line, such as '.'"
+    )
     longest: int = Field(100, ge=1, description="most tokens of a sentence, without <eos>")
     beyond: Literal["cut", "refuse"] = Field(
         "refuse", description="what is done with a longer one: keep its beginning, or stop"
@@ -105,8 +108,8 @@ class Lines:
         steps = np.arange(lengths[0] + 1)[:, None]  # (T, B) below
         inside = steps <= lengths
         # Beyond the words of a sentence is its <eos>; what stands in the text there is not read.
-        places = np.minimum(starts + steps, len(self.tokens) - 1)
-        targets = np.where(steps < lengths, self.tokens[places], self.eos).astype(np.int64)
+        ahead = np.minimum(starts + steps, len(self.tokens) - 1)
+        targets = np.where(steps < lengths, self.tokens[ahead], self.eos).astype(np.int64)
         back = np.clip(starts + lengths - steps, 0, len(self.tokens) - 1)
         read = np.where(steps > 0, self.tokens[back], self.eos).astype(np.int64)
         inputs = np.vstack([np.full_like(targets[:1], self.eos), targets[:-1]])
@@ -122,17 +125,23 @@ class Lines:
             yield numbers, self.packed(numbers)
 
 
-def lines(tokens: npt.NDArray[Any], eos: int, heading: int | None = None) -> Lines:
+def lines(
+    tokens: npt.NDArray[Any], eos: int, ends: Sequence[int] = (), heading: int | None = None
+) -> Lines:
     """The lines of `tokens` (N,) that have a word, without their <eos>.
 
-    heading: a token; lines that begin with it, such as "= Title =", are left out too.
+    ends: tokens; after each of them a new sentence begins. heading: a token; lines that begin with
+    it, such as "= Title =", are left out.
     """
-    bounds = sentence_bounds(tokens, eos)
-    starts, ends = bounds[:-1], bounds[1:]
-    lengths = ends - starts - (tokens[ends - 1] == eos)
+    line_bounds = sentence_bounds(tokens, eos)
+    cuts = [places(tokens, end) + 1 for end in ends]
+    bounds = np.unique(np.concatenate([line_bounds, *cuts]))
+    starts, stops = bounds[:-1], bounds[1:]
+    lengths = stops - starts - (tokens[stops - 1] == eos)
     kept = lengths > 0
     if heading is not None:
-        kept &= tokens[starts] != heading
+        line = np.searchsorted(line_bounds, starts, side="right") - 1
+        kept &= tokens[line_bounds[line]] != heading
     return Lines(tokens, starts[kept], lengths[kept], eos)
 
 

@@ -217,7 +217,7 @@ def tuned_scale(
     lines: Lines,
     prior: Prior = NORMAL,
     samples: int = 20,
-    most: int = 200,
+    most: int = 100,
     seed: int = 1,
     report: Progress | None = None,
 ) -> float:
