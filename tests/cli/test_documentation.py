@@ -14,12 +14,8 @@ SHORT = ["train.max_steps=2", "train.validate_every=1", "feed.batch=4"]
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 
 
-HERE = (
-    "awd-lstm/demo",
-    "bmi/demo",
-    "languages/hmm",
-    "sentence-mim/demo",
-)  # recipes whose corpus is made on the spot
+HERE = ("awd-lstm/demo", "bmi/demo", "languages/hmm", "sentence-mim/demo")
+"""Recipes whose corpus is made on the spot."""
 
 
 def blocks(document: Path) -> list[tuple[str, str]]:
