@@ -17,11 +17,17 @@ from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation import measurement
 from infolm.evaluation.bleu import bleu_measurements
-from infolm.evaluation.latent import NORMAL, Aggregated, posteriors, tuned_scale
+from infolm.evaluation.latent import (
+    NORMAL,
+    SCALES,
+    Aggregated,
+    Weighting,
+    posteriors,
+    tuned_weighting,
+)
 from infolm.evaluation.latent_suite import (
     METHOD,
     LatentSettings,
-    Weighting,
     latent_measurements,
 )
 from infolm.evaluation.measurement import Measurement
@@ -145,17 +151,26 @@ class SentenceRun:
         return results
 
     def _weightings(self, settings: LatentSettings, report: Report) -> list[Weighting]:
-        """N(0, 1) and the aggregated posterior of the training sentences as the prior, each with
-        the proposal that suits it best on the validation split."""
+        """N(0, 1) and the aggregated posterior of the training sentences as the prior, with the
+        proposal, and of the latter the width, that is best on the validation split."""
         stage = partial(report, "encoding the train split")
-        aggregated = Aggregated(posteriors(self.model, self.lines("train"), stage), "training")
+        training = posteriors(self.model, self.lines("train"), stage)
+        choices = {
+            NORMAL.name: [Weighting(NORMAL, scale) for scale in SCALES],
+            "training sentences": [
+                Weighting(Aggregated(training, "training", scale), scale) for scale in SCALES
+            ],
+        }
         valid = self.lines("valid")
         return [
-            Weighting(
-                prior,
-                tuned_scale(self.model, valid, prior, seed=settings.seed),
+            tuned_weighting(
+                self.model,
+                valid,
+                each,
+                seed=settings.seed,
+                report=partial(report, f"choosing a proposal on the valid split ({prior})"),
             )
-            for prior in (NORMAL, aggregated)
+            for prior, each in choices.items()
         ]
 
     def rank(self, path: Path, report: Report) -> list[Measurement]:

@@ -18,6 +18,7 @@ from infolm.evaluation.latent import (
     SCALES,
     Aggregated,
     LogLikelihoods,
+    Weighting,
     draw,
     elbo,
     importance_weighted,
@@ -28,7 +29,7 @@ from infolm.evaluation.latent import (
     melbo_meets,
     posteriors,
     some,
-    tuned_scale,
+    tuned_weighting,
     widened,
 )
 from infolm.models.recurrent import DropoutConfig
@@ -219,12 +220,15 @@ def test_one_sample_of_q_is_the_elbo():
     assert (np.abs(more.mean(0) + kl) < 4 * more.std(0) / math.sqrt(5000)).all()
 
 
+CHOICES = [Weighting(NORMAL, scale) for scale in SCALES]
+
+
 def test_a_narrow_posterior_wants_a_wide_proposal():
     """ln sigma^2 falls to the floor, as with MIM: bounds with scale 1 are nats below, and most of
     those with the scale that is chosen are not."""
     model = make(narrow=40)
     assert (posteriors(model, X).log_variance == -10).all()
-    truth, scale = exact(model), tuned_scale(model, X)
+    truth, (_, scale) = exact(model), tuned_weighting(model, X, CHOICES)
     plain, _ = repeated_bounds(model, NORMAL, 20, 1.0, 20)
     tuned, _ = repeated_bounds(model, NORMAL, 20, scale, 20)
     assert scale >= 16
@@ -243,7 +247,8 @@ def test_a_posterior_that_is_the_prior_wants_none():
         next(p for p in model.decoder.parameters() if p.shape[-1] == 4)[:, 3:].zero_()
     heard = []
     many = X.chosen(np.tile(np.arange(5), 40))
-    assert tuned_scale(model, many, samples=1, report=lambda *at: heard.append(at)) == 1
+    chosen = tuned_weighting(model, many, CHOICES, samples=1, report=lambda *at: heard.append(at))
+    assert chosen == (NORMAL, 1)
     assert heard[-1] == (len(SCALES), len(SCALES))
     draws = draw(model, X, posteriors(model, X), 2, torch.Generator())
     found = importance_weighted(draws.likelihoods.counted(True), draws.log_ratio)
@@ -261,19 +266,22 @@ def test_densities_of_narrow_posteriors_keep_their_digits():
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-6)
 
 
-def test_the_aggregated_posterior_is_a_mixture(monkeypatch):
+@pytest.mark.parametrize("scale", [1.0, 16.0])
+def test_the_aggregated_posterior_is_a_mixture(scale, monkeypatch):
     monkeypatch.setattr(latent, "COMPONENTS", 3)
     monkeypatch.setattr(latent, "ROWS", 4)
     posterior = narrow_normals(10, 2)
     z = torch.cat([posterior.mean, posterior.at(torch.ones(10, 2)), torch.zeros(1, 2)])
-    normals = torch.distributions.Normal(posterior.mean, (posterior.log_variance / 2).exp())
+    deviation = scale * (posterior.log_variance / 2).exp()
+    normals = torch.distributions.Normal(posterior.mean, deviation)
     mixture = torch.distributions.MixtureSameFamily(
         torch.distributions.Categorical(torch.ones(10, dtype=torch.float64)),
         torch.distributions.Independent(normals, 1),
     )
-    prior = Aggregated(posterior, "training")
+    prior = Aggregated(posterior, "training", scale)
     torch.testing.assert_close(prior.log_density(z), mixture.log_prob(z))
-    assert prior.name == "the aggregated posterior of 10 training sentences"
+    wide = "" if scale == 1 else ", each 16 times as wide"
+    assert prior.name == f"the aggregated posterior of 10 training sentences{wide}"
 
 
 def test_the_aggregated_posterior_integrates_to_one():

@@ -218,7 +218,9 @@ def evaluate(
 
 def _print_measurements(results: list[Any]) -> None:
     def number(value: float | None) -> str:
-        return "" if value is None else f"{value:.4g}" if value < 100 else f"{value:.2f}"
+        if value is None:
+            return ""
+        return f"{value:.4g}" if value < 100 else f"{value:.2f}" if value < 1e6 else f"{value:.2e}"
 
     print_table(
         ["split", "method", "metric", "value", "stderr", "unit", "tokens"],
@@ -236,12 +238,15 @@ def _print_measurements(results: list[Any]) -> None:
         ],
         right={3, 4, 6},
     )
-    conventions: dict[str, list[str]] = {}
+    conventions: dict[str, list[Any]] = {}
     for r in results:
-        methods = conventions.setdefault(r.convention, [])
-        methods += [] if r.method in methods else [r.method]
-    for convention, methods in conventions.items():
-        of = f" of {'; '.join(methods)}" if len(conventions) > 1 else ""
+        conventions.setdefault(r.convention, []).append(r)
+    # Named by the methods they are of, or by the metrics where one method has several.
+    methods = [{r.method for r in found} for found in conventions.values()]
+    several = sum(map(len, methods)) > len(set().union(*methods))
+    for convention, found in conventions.items():
+        names = dict.fromkeys(r.metric if several else r.method for r in found)
+        of = f" of {'; '.join(names)}" if len(conventions) > 1 else ""
         print(f"convention{of}: {convention}")
 
 

@@ -21,6 +21,7 @@ then a bound is one on the probability that a sentence begins with these words.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -33,8 +34,8 @@ from infolm.data.sentences import Lines
 from infolm.evaluation.likelihood import Progress, evaluating
 from infolm.models.sentence import Posterior, SentenceModel, log_prior
 
-SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-"""Widths of a proposal to choose from, in deviations of q."""
+SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
+"""Widths of a proposal to choose from, in deviations of q; at the floor of MIM the last is 1.7."""
 TOGETHER = 2**16
 """Tokens that are decoded together, if so many codes of a sentence are wanted."""
 COMPONENTS, ROWS = 1024, 4096
@@ -139,22 +140,27 @@ NORMAL = StandardNormal()
 
 @dataclass(frozen=True, eq=False)
 class Aggregated:
-    """1/N sum_j q(z | x_j), the aggregated posterior of N sentences; exact.
+    """1/N sum_j N(z; mean_j, (scale sigma_j)^2), the aggregated posterior of N sentences, with
+    scale = 1; exact.
 
     source: the sentences' split, for the name. Of the training sentences this is a prior that was
-    there before any test sentence was.
+    there before any test sentence was. Where q is narrow, as MIM's, only a wider one has anything
+    between its sentences: a kernel density estimate of where codes are.
     """
 
     posterior: Posterior
     source: str
+    scale: float = 1.0
 
     @property
     def name(self) -> str:
-        return f"the aggregated posterior of {len(self.posterior.mean):,} {self.source} sentences"
+        of = f"the aggregated posterior of {len(self.posterior.mean):,} {self.source} sentences"
+        return of if self.scale == 1 else f"{of}, each {self.scale:g} times as wide"
 
     def log_density(self, z: Tensor) -> Tensor:
         total = torch.full((len(z),), -math.inf, dtype=torch.float64)
-        for part in zip(*(side.split(COMPONENTS) for side in self.posterior), strict=True):
+        wide = widened(self.posterior, self.scale)
+        for part in zip(*(side.split(COMPONENTS) for side in wide), strict=True):
             for rows, codes in zip(total.split(ROWS), z.split(ROWS), strict=True):
                 torch.logaddexp(rows, log_densities(Posterior(*part), codes).logsumexp(1), out=rows)
         return total - math.log(len(self.posterior.mean))
@@ -212,27 +218,34 @@ def importance_weighted(log_p: Array, log_ratio: Array) -> Array:
     return np.logaddexp.reduce(log_p + log_ratio, 0) - math.log(len(log_p))
 
 
-def tuned_scale(
+class Weighting(NamedTuple):
+    """The prior and the proposal's scale of an importance-weighted bound."""
+
+    prior: Prior = NORMAL
+    scale: float = 1.0
+
+
+def tuned_weighting(
     model: SentenceModel,
     lines: Lines,
-    prior: Prior = NORMAL,
+    choices: Sequence[Weighting],
     samples: int = 20,
     most: int = 100,
     seed: int = 1,
     report: Progress | None = None,
-) -> float:
-    """The one of `SCALES` whose `importance_weighted` bound is highest on some of `lines`, which
-    are to be of validation. All scales see the same noise."""
+) -> Weighting:
+    """The choice whose `importance_weighted` bound is highest on some of `lines`, which are to be
+    of validation. All see the same noise."""
     lines = some(lines, most, seed)
     posterior = posteriors(model, lines)
     bounds = []
-    for done, scale in enumerate(SCALES, 1):
+    for done, (prior, scale) in enumerate(choices, 1):
         generator = torch.Generator().manual_seed(seed)
         draws = draw(model, lines, posterior, samples, generator, prior, scale)
         bounds.append(importance_weighted(draws.likelihoods.counted(True), draws.log_ratio).mean())
         if report:
-            report(done, len(SCALES))
-    return SCALES[int(np.argmax(bounds))]
+            report(done, len(choices))
+    return choices[int(np.argmax(bounds))]
 
 
 def some(lines: Lines, most: int, seed: int) -> Lines:

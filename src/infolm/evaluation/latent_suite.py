@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,8 +13,9 @@ from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.latent import (
     NORMAL,
+    Aggregated,
     Array,
-    Prior,
+    Weighting,
     draw,
     elbo,
     importance_weighted,
@@ -59,13 +59,6 @@ class LatentSettings:
                 f"{self.samples} and {self.weighted_samples} codes, {self.weighted_sentences} "
                 "sentences"
             )
-
-
-class Weighting(NamedTuple):
-    """The prior and the proposal's scale of an importance-weighted bound; see `tuned_scale`."""
-
-    prior: Prior = NORMAL
-    scale: float = 1.0
 
 
 def per_sentence(nll: Array) -> tuple[float, float]:
@@ -171,7 +164,7 @@ def weighted_measurements(
         f"the prior is {prior.name}, {samples:,} codes a sentence from a proposal of {scale:g} "
         "times the deviation of q(z | x), weighed"
     )
-    method = METHOD if prior is NORMAL else f"{METHOD}, prior: {prior.name}"
+    method = f"{METHOD}, {prior.source} prior" if isinstance(prior, Aggregated) else METHOD
     nll = -importance_weighted(log_p, draws.log_ratio)
     return _likelihood("importance_weighted", nll, lines, split, method, convention, settings)
 
