@@ -224,8 +224,8 @@ CHOICES = [Weighting(NORMAL, scale) for scale in SCALES]
 
 
 def test_a_narrow_posterior_wants_a_wide_proposal():
-    """ln sigma^2 falls to the floor, as with MIM: bounds with scale 1 are nats below, and most of
-    those with the scale that is chosen are not."""
+    """ln sigma^2 falls to the floor, as with MIM: bounds with scale 1 are nats below the truth, and
+    those with the scale that is chosen half a nat at most."""
     model = make(narrow=40)
     assert (posteriors(model, X).log_variance == -10).all()
     truth, (_, scale) = exact(model), tuned_weighting(model, X, CHOICES)
@@ -234,7 +234,7 @@ def test_a_narrow_posterior_wants_a_wide_proposal():
     assert scale >= 16
     assert (truth - plain).min() > 2
     assert (tuned - plain).min() > 2
-    assert np.median(truth - tuned) < 0.1
+    assert (truth - tuned).max() < 0.5
 
 
 def test_a_posterior_that_is_the_prior_wants_none():
