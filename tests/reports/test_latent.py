@@ -165,7 +165,7 @@ def test_an_auto_encoder_has_no_distribution() -> None:
     nothing = picture(0.0, 0.1, 0.0, 0, gain=30.0)
     found = diagnosis(nothing, recipe("ae"))
     assert found.verdict == "healthy"  # whatever KL and information are
-    assert "KL, mutual information and the bounds mean nothing" in found.sentence
+    assert "KL, mutual information and ELBO mean nothing" in found.sentence
     assert "30.0 nats likelier" in found.sentence
     deaf = diagnosis(replace(nothing, other_likelihood=nothing.own_likelihood), recipe("ae"))
     assert deaf.verdict == "collapsed"
@@ -410,6 +410,7 @@ def test_of_points_nothing_is_shown_that_means_nothing() -> None:
         "ln p(x|z) given its own code, above another's, nats",
         "active units",
         "Measured on the test split",
+        "MELBO: bound on the perplexity",
         "BLEU of reconstructions from the mean",
     ]
     assert len(page.findall(".//figure")) == 1

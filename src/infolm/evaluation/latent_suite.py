@@ -34,7 +34,7 @@ INFORMATION_SENTENCES = 10_000
 ENTROPY_SENTENCES = 2_000
 """The same of the entropy by nearest neighbours, which is dearer."""
 METHOD = "latent code"
-OF_DISTRIBUTIONS = ("elbo", "kl", "mutual_information")
+OF_DISTRIBUTIONS = ("elbo", "importance_weighted", "kl", "mutual_information", "bleu_sampled")
 """Metrics that mean nothing where codes are points."""
 
 

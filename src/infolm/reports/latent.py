@@ -12,7 +12,7 @@ from html import escape
 from typing import Literal, NamedTuple
 
 from infolm.config import Recipe
-from infolm.evaluation.latent_suite import METHOD
+from infolm.evaluation.latent_suite import METHOD, OF_DISTRIBUTIONS
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.posterior import Picture
 from infolm.generation.latent import Reconstruction
@@ -64,8 +64,6 @@ GLANCE = (
     "bleu_sampled",
 )
 """Those that stand at the top of the report, where they are measured."""
-OF_DISTRIBUTIONS = re.compile("m?elbo|importance_weighted|kl|mutual_information|bleu_sampled")
-"""Metrics that mean nothing where the code is a point."""
 WRITTEN = ("the mean", "a draw", "tenfold")
 """What a reconstruction is written from: the mean of q(z | x), a draw from it, and one with ten
 times its deviation."""
@@ -230,7 +228,7 @@ def _healthy(picture: Picture) -> str:
 def _of_points(picture: Picture) -> str:
     opening = (
         "The code of an auto-encoder is a point, not a distribution, so KL, mutual information and "
-        "the bounds mean nothing here; "
+        "ELBO mean nothing here; "
     )
     if heard(picture) < NOTHING:
         return (
@@ -337,7 +335,7 @@ def shown(recipe: Recipe, measurements: Sequence[Measurement]) -> list[Measureme
     """The measurements that mean something for the recipe's objective."""
     if not isinstance(recipe.objective, AeConfig):
         return list(measurements)
-    return [m for m in measurements if not OF_DISTRIBUTIONS.match(m.metric)]
+    return [m for m in measurements if not m.metric.startswith(OF_DISTRIBUTIONS)]
 
 
 def _rows(measurements: Sequence[Measurement]) -> list[Row]:
