@@ -4,18 +4,11 @@ import json
 
 import pytest
 import yaml
+from one_sentence import one_sentence
 from training_tiny import tiny_file, tiny_sentences
 
 from infolm.errors import InfolmError
 from infolm.sentence_vectors import SentenceVectors
-
-
-def one_sentence(done, *words):
-    assert done.code == 2, (done.code, done.err)
-    (line,) = [line for line in done.err.splitlines() if line.startswith("infolm: ")]
-    assert "Traceback" not in done.err
-    for word in words:
-        assert word in line, line
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from one_sentence import one_sentence
 
 from infolm.data import synthetic
 from infolm.information.registry import ESTIMATORS
@@ -14,15 +15,6 @@ KEYS = {
     *("samples", "bound", "folds"),
 }
 QUICK = ("--folds", 2, "--steps", 2)
-
-
-def one_sentence(done, *words):
-    assert done.code == 2, (done.code, done.out, done.err)
-    assert done.out == ""
-    (line,) = [line for line in done.err.splitlines() if line.startswith("infolm: ")]
-    assert "Traceback" not in done.err
-    for word in words:
-        assert word in line, line
 
 
 @pytest.fixture(autouse=True)
