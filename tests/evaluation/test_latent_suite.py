@@ -1,6 +1,7 @@
 """Measurements of a model with a latent code: by hand, and what they say of themselves."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -68,6 +69,16 @@ def test_both_conventions_of_eos_by_hand(eos):
         said = "<eos> kept in both" if eos else "<eos> removed from both"
         assert said in whole.convention
         assert ("without <eos>" in whole.method) is not eos
+
+
+def test_the_size_at_which_melbo_meets_another_model():
+    """There -mean ln p(x | z) + ln K is the other's loss."""
+    found, _ = latent_measurements(make(), LINES, "test", replace(SETTINGS, competitor=50.0))
+    values = {each.metric: each.value for each in found}
+    assert values["reconstruction_nll"] + values["melbo_meets"] == pytest.approx(50)
+    (met,) = [each for each in found if each.metric == "melbo_meets"]
+    assert met.unit == "ln of a number of sentences"
+    assert met.stderr == next(m.stderr for m in found if m.metric == "reconstruction_nll")
 
 
 def test_weighted_bounds_by_hand():

@@ -12,6 +12,7 @@ from infolm.cli.app import print_table
 from infolm.errors import InfolmError
 
 if TYPE_CHECKING:
+    from infolm.evaluation.latent_suite import LatentSettings
     from infolm.evaluation.measurement import Measurement
     from infolm.generation.sampling import SamplingSettings
     from infolm.trained_sentences import SentenceRun
@@ -39,6 +40,15 @@ CodesOption = Annotated[
     int,
     typer.Option(
         min=1, help="Codes a sentence of the importance-weighted bound.", rich_help_panel=PANEL
+    ),
+]
+CompetitorOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="NLL",
+        help="How many sentences it takes until MELBO is no better than another model's loss, in "
+        "nats per sentence.",
+        rich_help_panel=PANEL,
     ),
 ]
 InterpolateOption = Annotated[
@@ -115,7 +125,7 @@ SampledOption = Annotated[
     bool,
     typer.Option(
         "--sampled",
-        help="Draw words, by --temperature and the like, where else the likeliest are taken.",
+        help="Draw words, where else the likeliest are taken; so do --temperature and the like.",
         rich_help_panel=PANEL,
     ),
 ]
@@ -135,16 +145,14 @@ def refuse(given: Mapping[str, Any], why: str) -> None:
 
 
 def evaluate_sentences(
-    run: "SentenceRun", splits: list[str], rank: Path | None, eos: bool, codes: int, seed: int
+    run: "SentenceRun", splits: list[str], rank: Path | None, settings: "LatentSettings"
 ) -> "tuple[list[Measurement], list[str]]":
     """The ranking of a file's answers, or all measurements of the splits, and remarks."""
     from infolm.console import StageBars
-    from infolm.evaluation.latent_suite import LatentSettings
 
     with StageBars() as stages:
         if rank is not None:
             return run.rank(rank, stages), []
-        settings = LatentSettings(weighted_samples=codes, eos=eos, seed=seed)
         return run.evaluate(splits, settings, stages)
 
 

@@ -13,6 +13,7 @@ from infolm.cli.latent import (
     AggregatedOption,
     AnswerOption,
     CodesOption,
+    CompetitorOption,
     DeviationOption,
     InterpolateOption,
     LongestOption,
@@ -144,6 +145,7 @@ def evaluate(
     rank: RankOption = None,
     no_eos: NoEosOption = False,
     codes: CodesOption = 100,
+    competitor: CompetitorOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure a trained model on its corpus: perplexity and its kin, each with its convention.
@@ -165,6 +167,7 @@ def evaluate(
     """
     from infolm.console import StageBars, err
     from infolm.evaluation import measurement
+    from infolm.evaluation.latent_suite import LatentSettings
     from infolm.trained import GENERATED, Asked, TrainedRun
     from infolm.trained_sentences import open_run
 
@@ -196,7 +199,8 @@ def evaluate(
     opened, splits = open_run(run), [split] if split else ["valid", "test"]
     changes: list[Any] = []
     if isinstance(opened, TrainedRun):
-        refuse({"--rank": rank, "--no-eos": no_eos}, NO_CODE.format(run))
+        own = {"--rank": rank, "--no-eos": no_eos, "--competitor": competitor}
+        refuse(own, NO_CODE.format(run))
         with StageBars() as stages:
             results, changes, warnings = opened.evaluate(
                 splits, asked, chunk, streams, baseline, stages
@@ -205,7 +209,10 @@ def evaluate(
         running = {"--temperature": temperature, "--dynamic": dynamic, "--mc": mc, "--cache": cache}
         running |= {"--episodic": episodic, "--streams": streams > 1, "--baseline": baseline}
         refuse(running | {"--reverse": reverse, "--mi": information}, NO_TEXT.format(run))
-        results, warnings = evaluate_sentences(opened, splits, rank, not no_eos, codes, seed)
+        latent = LatentSettings(
+            weighted_samples=codes, eos=not no_eos, seed=seed, competitor=competitor
+        )
+        results, warnings = evaluate_sentences(opened, splits, rank, latent)
     for warning in warnings:
         err.print(f"{warning}.")
     if as_json:
@@ -336,7 +343,8 @@ def generate(
     )
     if not isinstance(opened, TrainedRun):
         refuse({"--prompt": prompt, "--cache": cache}, NO_TEXT.format(run))
-        settings = settings if sampled else replace(settings, greedy=True)
+        drawing = sampled or temperature != 1 or any((top_k, top_p, eta, typical))
+        settings = settings if drawing else replace(settings, greedy=True)
         generate_sentences(opened, wanted, settings, seed, longest, unknown, as_json)
         return
     given = wanted.asked | {"--sampled": sampled, "--longest": longest, "--unknown": unknown}

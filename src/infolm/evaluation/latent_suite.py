@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -20,6 +20,7 @@ from infolm.evaluation.latent import (
     elbo,
     importance_weighted,
     melbo,
+    melbo_meets,
     posteriors,
     some,
 )
@@ -43,7 +44,8 @@ class LatentSettings:
     """samples: codes of each sentence for ELBO, MELBO and reconstruction.
 
     weighted_samples, weighted_sentences: K of the importance-weighted bound, and the sentences at
-    most that it is taken on, drawn from all. eos: whether <eos> counts.
+    most that it is taken on, drawn from all. eos: whether <eos> counts. competitor: the loss of
+    another model, in nats per sentence, for `melbo_meets`.
     """
 
     samples: int = 5
@@ -51,6 +53,7 @@ class LatentSettings:
     weighted_sentences: int = 500
     eos: bool = True
     seed: int = 1
+    competitor: float | None = None
 
     def __post_init__(self) -> None:
         if min(self.samples, self.weighted_samples) < 1 or self.weighted_sentences < 2:
@@ -136,11 +139,17 @@ def bound_measurements(
         "elbo": (-elbo(log_p, kl), f"the prior is {NORMAL.name}, {codes}, the KL exact"),
         "melbo": (-melbo(log_p, count), own),
     }
-    return [
+    results = [
         measured
         for name, (nll, convention) in losses.items()
         for measured in _likelihood(name, nll, lines, split, METHOD, convention, settings)
     ]
+    if settings.competitor is not None:
+        found = replace(results[0], metric="melbo_meets", unit="ln of a number of sentences")
+        meets = melbo_meets(log_p.mean(0), settings.competitor)
+        told = f"how many sentences it would take for MELBO to be {settings.competitor:g} nats each"
+        results.append(replace(found, value=meets, convention=f"{told}, if all were like these"))
+    return results
 
 
 def weighted_measurements(
