@@ -32,7 +32,13 @@ from infolm.evaluation.latent_suite import (
 )
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.posterior import Picture, picture
-from infolm.evaluation.ranking import chance, overlap, rank, ranking_measurements
+from infolm.evaluation.ranking import (
+    chance,
+    overlap,
+    rank,
+    ranking_measurements,
+    shortest,
+)
 from infolm.experiment import corpus_of, lines_of
 from infolm.generation.latent import GREEDY, MEAN, SAMPLE, SentenceWriter, reconstruct
 from infolm.generation.sampling import SamplingSettings
@@ -174,8 +180,8 @@ class SentenceRun:
         ]
 
     def rank(self, path: Path, report: Report) -> list[Measurement]:
-        """Which of the candidate answers in a file is the right one: by the codes, by chance, by
-        the words they share with the question."""
+        """Which of the candidate answers in a file is the right one: by the codes, by the words they
+        share with the question, by their length, by chance."""
         questions, notes = read_questions(path)
         stage = partial(report, "ranking answers")
         unit = not self.has_distribution
@@ -184,6 +190,7 @@ class SentenceRun:
         for method, ranking in (
             ("latent code", found),
             ("word overlap", overlap(questions)),
+            ("shortest answer", shortest(questions)),
             ("chance", chance(questions)),
         ):
             results += ranking_measurements(ranking, split=path.name, method=method, notes=notes)

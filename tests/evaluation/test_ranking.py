@@ -25,6 +25,7 @@ from infolm.evaluation.ranking import (
     rank,
     ranking,
     ranking_measurements,
+    shortest,
 )
 from infolm.models.recurrent import DropoutConfig
 from infolm.models.sentence import (
@@ -109,6 +110,12 @@ def test_there_is_one_question_mark_and_as_many_unknowns_as_words():
             ("what a ? b", "what a ? <unk>"),
             ("what a ? far <unk> c", "what a ? <unk> <unk> <unk>"),
         ]
+
+
+def test_the_shortest_comes_first():
+    found = shortest([Question("q", ("a b c", "a", "a b"), 2), Question("q", ("a b", "b a"), 0)])
+    assert found.rank.tolist() == [2, 1.5]
+    assert found.tokens == 10
 
 
 def test_characters_stay_apart():

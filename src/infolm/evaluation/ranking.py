@@ -190,6 +190,13 @@ def chance(questions: Sequence[Question]) -> Ranking:
     return ranking(same, questions, 0, "in random order, exactly")
 
 
+def shortest(questions: Sequence[Question]) -> Ranking:
+    """The shortest candidate first. An answer moves the code the more the longer it is, so S_k has
+    some of this in it, for better or worse."""
+    words = [np.array([float(len(a.split())) for a in each.answers]) for each in questions]
+    return ranking(words, questions, int(sum(row.sum() for row in words)), "the shortest first")
+
+
 def overlap(questions: Sequence[Question]) -> Ranking:
     """By the words a candidate shares with the question, what can be had without a model.
 
