@@ -180,7 +180,7 @@ class SentenceRun:
         ]
 
     def rank(self, path: Path, report: Report) -> list[Measurement]:
-        """Which of the candidate answers in a file is the right one: by the codes, by the words that
+        """Which candidate answer of each question in a file is right: by the codes, by the words that
         they share with the question, by their length, by chance."""
         questions, notes = read_questions(path)
         stage = partial(report, "ranking answers")
