@@ -180,8 +180,8 @@ class SentenceRun:
         ]
 
     def rank(self, path: Path, report: Report) -> list[Measurement]:
-        """Which candidate of each question in a file is the right answer: by the codes, by the words
-        that it shares with the question, by its length, by chance."""
+        """Which candidate of each question in a file is the right answer: by the codes, by the
+        words that it shares with the question, by its length, by chance."""
         questions, notes = read_questions(path)
         stage = partial(report, "ranking answers")
         unit = not self.has_distribution
