@@ -100,6 +100,16 @@ def lines_of(config: SentencesConfig, corpus: Corpus, split: str) -> Lines:
     return fitting(lines(tokens, tokenizer.eos, ends, _heading(corpus)), config, split)
 
 
+def _check_sentences(config: SentencesConfig, corpus: Corpus) -> None:
+    """Refuse what training, validation or measuring the run would stumble over."""
+    found = {split: lines_of(config, corpus, split) for split in ("train", "valid", "test")}
+    if len(found["valid"]) < 2:
+        raise InfolmError(
+            "the validation split needs at least two sentences with a word in them: bring more "
+            "text, a sentence a line"
+        )
+
+
 def build_objective(
     recipe: Recipe, corpus: Corpus, model: AnyModel, device: torch.device
 ) -> Objective:
@@ -209,6 +219,8 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
     model = build_model(recipe.model, len(corpus.tokenizer), corpus.tokenizer)
     if len(corpus.splits["valid"].tokens) < 2:
         raise InfolmError("the validation split needs at least two tokens: bring more text")
+    if isinstance(recipe.feed, SentencesConfig):
+        _check_sentences(recipe.feed, corpus)
     fabric.to_device(model)
     terms = build_terms(recipe, corpus, model, fabric.device)
     if recipe.start_from is not None:

@@ -127,6 +127,24 @@ def test_sentences_that_are_too_long_are_refused_or_cut(tmp_path, small_text):
     assert set(text.lengths) == {5}
 
 
+@pytest.mark.parametrize(
+    ("split", "text", "said"),
+    [
+        ("valid", "a\n\n\n", "validation split needs at least two sentences"),
+        ("valid", "a b\na b c d e f\n", "sentence 2 of the valid split has 6 tokens"),
+        ("test", "a b c d e f\n", "sentence 1 of the test split has 6 tokens"),
+    ],
+)
+def test_held_out_sentences_are_looked_at_before_anything_is_written(split, text, said, tmp_path):
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for each in ("train", "valid", "test"):
+        (folder / f"{each}.txt").write_text(text if each == split else "a b\nb a\n" * 20)
+    with pytest.raises(InfolmError, match=said):
+        train(recipe(folder, feed={"longest": 5}), tmp_path / "run", False, Silent(), quiet)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_language_models_methods_refuse_it(tmp_path, small_text):
     train(recipe(small_text, steps=4), tmp_path / "run", False, Silent(), quiet)
     with pytest.raises(InfolmError, match="model of single sentences with a latent code"):
