@@ -7,8 +7,11 @@ import yaml
 from one_sentence import one_sentence
 from training_tiny import tiny_file, tiny_sentences
 
+from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
+from infolm.evaluation.latent import posteriors
 from infolm.sentence_vectors import SentenceVectors
+from infolm.trained_sentences import SentenceRun
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +93,12 @@ def test_measurements(infolm, runs, kind):
     with_eos = {metric: m for (metric, _), m in found.items()}
     assert fewer["melbo_nll"]["tokens"] == with_eos["melbo_nll"]["tokens"] - 20  # lines
     assert fewer["melbo_nll"]["value"] < with_eos["melbo_nll"]["value"]
+
+
+def test_the_code_of_an_auto_encoder_is_all_but_a_point(runs):
+    """Nothing has taught its variance, so it is opened with the least."""
+    run = SentenceRun.open(runs / "ae")
+    assert (posteriors(run.model, Lines.of([[2, 3], [4]], 0)).log_variance == -10).all()
 
 
 def test_ranking(infolm, runs, tmp_path):

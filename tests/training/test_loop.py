@@ -12,6 +12,7 @@ from training_tiny import Silent, quiet, tiny_recipe, tiny_tree
 from infolm.config import Recipe
 from infolm.errors import InfolmError, RunError
 from infolm.experiment import train
+from infolm.objectives.base import Estimate
 from infolm.trained import TrainedRun
 from infolm.training import checkpoint
 from infolm.training.loop import Loop
@@ -401,6 +402,17 @@ def test_the_schedule_waits_on_a_plateau():
     resumed = Schedule(schedule.config)
     resumed.load_state_dict(schedule.state_dict())
     assert (resumed.best, resumed.waited, resumed.scale) == (1.8, 0, 0.0625)
+
+
+def test_a_record_weighs_a_term_by_what_it_is_a_mean_over():
+    loop = object.__new__(Loop)
+    loop.window = {}
+    for nll, kl, tokens, sentences in ((1.0, 2.0, 10, 1), (3.0, 5.0, 30, 2)):
+        terms = {"nll": torch.tensor(nll), "kl": torch.tensor(kl)}
+        loop._add_up("mim", Estimate(torch.tensor(0.0), terms, tokens, per={"kl": sentences}))
+    sums = loop.window["mim"]
+    assert sums["nll"] / sums["nll count"] == (10 + 90) / 40
+    assert sums["kl"] / sums["kl count"] == (2 + 10) / 3
 
 
 def test_tensorboard_has_the_same_numbers(tmp_path, small_text):
