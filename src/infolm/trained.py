@@ -341,9 +341,7 @@ class TrainedRun:
         results += found
         order = [*splits, WRITTEN, "train"]
         results.sort(key=lambda result: order.index(result.split))
-        kept = self.folder.measurements
-        text = measurement.as_json(measurement.merge(measurement.read(kept), results))
-        checkpoint.atomically(kept, lambda path: path.write_text(text))
+        measurement.keep(self.folder.measurements, results)
         return Evaluation(results, changes, warnings)
 
     def _check_text(self, asked: Asked) -> None:

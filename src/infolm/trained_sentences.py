@@ -31,7 +31,6 @@ from infolm.evaluation.latent_suite import (
     latent_measurements,
 )
 from infolm.evaluation.measurement import Measurement
-from infolm.evaluation.posterior import Picture, picture
 from infolm.evaluation.ranking import (
     chance,
     overlap,
@@ -46,7 +45,6 @@ from infolm.models.sentence import SentenceModel
 from infolm.objectives.sentence import AeConfig
 from infolm.objectives.vae import VaeConfig
 from infolm.trained import TrainedRun, open_folder
-from infolm.training import checkpoint
 from infolm.training.run import RunFolder
 
 CODES = {"mean": "the mean of q(z | x)", "sampled": "a code drawn from q(z | x)"}
@@ -96,10 +94,6 @@ class SentenceRun:
         """The sentences of a split, as the run's recipe reads them."""
         return lines_of(self.feed, self.corpus, split)
 
-    def picture(self, split: str = "test") -> Picture:
-        """What a report shows of the codes of a split."""
-        return picture(self.model, self.lines(split))
-
     def writer(
         self,
         settings: SamplingSettings = GREEDY,
@@ -135,7 +129,7 @@ class SentenceRun:
             )
             results += [*found, *self._reconstructions(lines, split, settings.seed, report)]
             remarks += said
-        self._keep(results)
+        measurement.keep(self.folder.measurements, results)
         return results, remarks
 
     def _reconstructions(
@@ -194,13 +188,8 @@ class SentenceRun:
             ("chance", chance(questions)),
         ):
             results += ranking_measurements(ranking, split=path.name, method=method, notes=notes)
-        self._keep(results)
+        measurement.keep(self.folder.measurements, results)
         return results
-
-    def _keep(self, results: Sequence[Measurement]) -> None:
-        kept = self.folder.measurements
-        text = measurement.as_json(measurement.merge(measurement.read(kept), results))
-        checkpoint.atomically(kept, lambda path: path.write_text(text))
 
 
 def open_run(path: Path) -> TrainedRun | SentenceRun:

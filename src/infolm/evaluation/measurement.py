@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from infolm.errors import InfolmError
+from infolm.training import checkpoint
 
 CONVENTION = (
     "every token of the split but the first is predicted, <eos> included; the losses are summed "
@@ -147,3 +148,9 @@ def merge(old: Sequence[Measurement], new: Sequence[Measurement]) -> list[Measur
     """`new` after those of `old` that it does not replace (same metric, split and method)."""
     replaced = {(m.metric, m.split, m.method) for m in new}
     return [m for m in old if (m.metric, m.split, m.method) not in replaced] + list(new)
+
+
+def keep(path: Path, new: Sequence[Measurement]) -> None:
+    """Add measurements to a file, whole or not at all; see `merge`."""
+    text = as_json(merge(read(path), new))
+    checkpoint.atomically(path, lambda temporary: temporary.write_text(text))
