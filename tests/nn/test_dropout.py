@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from infolm.nn.dropout import drop_connect, embedding_dropout, locked_dropout, mask
+from infolm.nn.dropout import drop_connect, embedding_dropout, locked_dropout, mask, step_dropout
 
 
 @pytest.mark.parametrize("p", [0.001, 0.3, 0.5, 0.9])
@@ -99,3 +99,29 @@ def test_a_locked_mask_of_packed_sentences_is_one_for_each():
         assert (dropped[rows] == dropped[rows[0]]).all()
     assert len({tuple(dropped[rows[0]].tolist()) for rows in of_sentence.values()}) == 3
     assert set(dropped.unique().tolist()) == {0, 2}
+
+
+@pytest.mark.parametrize("copies", [1, 2, 5])
+def test_copies_that_follow_each_other_have_one_mask(copies):
+    torch.manual_seed(0)
+    found = mask((40 * copies, 30), 0.3, torch.empty(0), copies)
+    torch.manual_seed(0)
+    once = mask((40, 30), 0.3, torch.empty(0))
+    assert torch.equal(found, once.repeat_interleave(copies, 0))
+    assert len({tuple(row.tolist()) for row in found}) == 40
+    standard_error = math.sqrt(0.3 * 0.7 / once.numel())
+    assert abs(found.eq(0).double().mean().item() - 0.3) < 4 * standard_error
+
+
+@pytest.mark.parametrize("drop", [locked_dropout, step_dropout])
+def test_copies_of_packed_sentences_have_one_mask(drop):
+    """Two sentences, three copies of each: rows 0-2 and 3-5 of a step, then the longer alone."""
+    sizes = torch.tensor([6, 6, 3])
+    torch.manual_seed(0)
+    out = drop(torch.ones(15, 40), 0.5, True, sizes, 3)
+    first, second = [[0, 1, 2], [6, 7, 8], [12, 13, 14]], [[3, 4, 5], [9, 10, 11]]
+    for rows in [*first, *second]:
+        assert torch.equal(out[rows], out[rows[:1]].expand(3, -1))
+    assert not torch.equal(out[0], out[3])
+    assert torch.equal(out[0], out[6]) == torch.equal(out[3], out[9]) == (drop is locked_dropout)
+    assert torch.equal(out[0], out[12]) == (drop is locked_dropout)

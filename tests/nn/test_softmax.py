@@ -102,6 +102,45 @@ def test_targets_count_as_much_as_they_are_given(experts, samples, monkeypatch):
         torch.testing.assert_close(a, b)
 
 
+@settings(deadline=None, max_examples=40)
+@given(
+    tokens=st.integers(1, 30),
+    vocabulary=st.integers(2, 20),
+    experts=st.integers(1, 3),
+    inputs=st.sampled_from([SIZE, INPUTS]),
+    tied=st.booleans(),
+    block=st.integers(1, 400),
+)
+def test_each_log_likelihood_with_its_own_gradient(
+    tokens, vocabulary, experts, inputs, tied, block
+):
+    """What each counts depends on all of them, as in importance sampling."""
+    head, embedding = make(vocabulary, inputs, tied, experts)
+    x, y = make_input(tokens, inputs), torch.randint(0, vocabulary, (tokens,))
+    p = probabilities(head, x, embedding)
+    theirs = p.gather(1, y[:, None]).squeeze(1).log()
+    read = [x, embedding] if tied else [x]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(softmax, "block_elements", lambda *_: block)
+        ours = head.log_likelihood(x, y, embedding)
+        found = gradients((ours * ours.softmax(0).detach()).sin().sum(), head, *read)
+    torch.testing.assert_close(ours, theirs)
+    expected = gradients((theirs * theirs.softmax(0).detach()).sin().sum(), head, *read)
+    torch.testing.assert_close(found, expected)
+
+
+def test_weights_of_log_likelihoods_may_be_zero_or_negative(monkeypatch):
+    monkeypatch.setattr(softmax, "_block_tokens", lambda weight, components: 2)
+    head, embedding = make(7, SIZE, True, 2)
+    x, y = make_input(5, SIZE), torch.tensor([0, 3, 6, 1, 1])
+    weights = torch.tensor([0.0, -2.0, 0.5, 0.0, 3.0]).double()
+    ours = (weights * head.log_likelihood(x, y, embedding)).sum()
+    found = gradients(ours, head, x, embedding)
+    expected = gradients(-naive_nll(head, x, y, embedding, weights), head, x, embedding)
+    torch.testing.assert_close(found, expected)
+    assert not found[0][weights == 0].any()
+
+
 @pytest.mark.parametrize("experts", [1, 3])
 def test_gradients_by_finite_differences(experts):
     head, embedding = make(inputs=INPUTS, experts=experts)
@@ -363,6 +402,7 @@ def test_no_tokens_by_vocabulary_tensor_is_made(experts):
     y = torch.randint(0, vocabulary, (tokens,))
     with LargestTensor() as largest:
         head.nll_sum(x, y, embedding).backward()
+        head.log_likelihood(x, y, embedding).sin().sum().backward()
         head.log_prob(x, y, embedding)
         head.log_prob(x, y, embedding, 0.7)
         head.log_probs(x[:50], embedding)

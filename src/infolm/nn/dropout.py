@@ -48,12 +48,17 @@ class Rates:
             setattr(self, field.name, rate)
 
 
-def mask(shape: Sequence[int], p: float, like: Tensor) -> Tensor:
+def mask(shape: Sequence[int], p: float, like: Tensor, copies: int = 1) -> Tensor:
     """Independent entries, 0 with probability p and else 1 / (1 - p), of the type of `like`.
+
+    copies: so many rows that follow each other, copies of one, have the same entries.
 
     Each takes 32 random bits, so p is met to 2^-32. PyTorch's own Bernoulli numbers cost several
     times as much on CPUs, where a matrix of weights to be masked is millions of them.
     """
+    if copies > 1:
+        drawn = mask((shape[0] // copies, *shape[1:]), p, like)
+        return drawn.repeat_interleave(copies, 0)
     count = math.prod(shape)
     bits = torch.empty((count + 1) // 2, dtype=torch.int64, device=like.device)
     halves = bits.random_(-(2**63), None).view(torch.int32)[:count].view(*shape)
@@ -61,25 +66,30 @@ def mask(shape: Sequence[int], p: float, like: Tensor) -> Tensor:
     return (halves >= threshold).to(like.dtype).mul_(1 / (1 - p))
 
 
-def locked_dropout(x: Tensor, p: float, training: bool, sizes: Tensor | None = None) -> Tensor:
+def locked_dropout(
+    x: Tensor, p: float, training: bool, sizes: Tensor | None = None, copies: int = 1
+) -> Tensor:
     """Variational ("locked") dropout: one mask per example, shared over time.
 
     x: (T, B, E). The mask m ~ Bernoulli(1 - p) / (1 - p) has shape (1, B, E). Or x: (N, E), the
-    rows of packed sentences, `sizes[t]` of them at step t, with a mask for each sentence.
+    rows of packed sentences, `sizes[t]` of them at step t, with a mask for each sentence, or for
+    each `copies` of them that follow each other.
     """
     if not training or p == 0:
         return x
     if sizes is None:
         return x * mask((1, *x.shape[1:]), p, x)
     sentence = torch.cat([torch.arange(size, device=x.device) for size in sizes.tolist()])
-    return x * mask((int(sizes[0]), x.shape[1]), p, x)[sentence]
+    return x * mask((int(sizes[0]), x.shape[1]), p, x, copies)[sentence]
 
 
-def step_dropout(x: Tensor, p: float, training: bool, sizes: Tensor | None = None) -> Tensor:
-    """A new mask at each step: x (T, B, E) or (N, E), as is the mask."""
+def step_dropout(
+    x: Tensor, p: float, training: bool, sizes: Tensor | None = None, copies: int = 1
+) -> Tensor:
+    """A new mask at each step: x (T, B, E) or (N, E), as is the mask; copies: as of `mask`."""
     if not training or p == 0:
         return x
-    return x * mask(x.shape, p, x)
+    return x * mask(x.shape, p, x, copies)
 
 
 def embedding_dropout(weight: Tensor, tokens: Tensor, p: float, training: bool) -> Tensor:

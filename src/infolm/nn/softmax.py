@@ -76,38 +76,81 @@ class _NegativeLogLikelihood(torch.autograd.Function):
         targets: Tensor,
         counts: Tensor,
     ) -> Tensor:
-        grad_y, grad_log_weights = y.new_empty(y.shape), torch.empty_like(log_weights)
-        grad_weight, grad_bias = torch.zeros_like(weight), torch.zeros_like(bias)
-        total = y.new_zeros(())
-        components = y.shape[1]
-        size = _block_tokens(weight, components)
-        # All blocks use the same memory: fresh pages for each would cost some 5% of the time.
-        memory = y.new_empty(min(size, len(y)) * components, len(weight))
-        for start in range(0, len(y), size):
-            block = slice(start, start + size)
-            inputs = y[block].flatten(0, 1)
-            target = targets[block].repeat_interleave(components)[:, None]
-            logits = torch.addmm(bias, inputs, weight.t(), out=memory[: len(inputs)])
-            log_p, z = _exponentiate(logits, target)
-            joint = log_weights[block] + log_p.view(-1, components)
-            count = counts[block, None]
-            total -= (count * joint.logsumexp(1, keepdim=True)).sum()
-            posterior = count * joint.softmax(1)
-            grad_log_weights[block] = -posterior
-            # Now e - Z onehot(t), which is Z times the gradient of one component alone. Posterior
-            # and 1/Z scale the narrow factors of the products, never a block of logits.
-            error = logits.scatter_add_(1, target, -z)
-            scale = posterior.view(-1, 1) / z
-            torch.mm(error, weight, out=grad_y[block].flatten(0, 1)).mul_(scale)
-            grad_weight.addmm_(error.t(), scale * inputs)
-            grad_bias.addmv_(error.t(), scale.squeeze(1))
-        ctx.save_for_backward(grad_y, grad_log_weights, grad_weight, grad_bias)
+        total, *gradients = _with_gradients(y, log_weights, weight, bias, targets, counts)
+        ctx.save_for_backward(*gradients)
         return total
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = grad_outputs
         return *(grad * saved for saved in ctx.saved_tensors), None, None
+
+
+def _with_gradients(
+    y: Tensor,
+    log_weights: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    targets: Tensor,
+    counts: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The sum of `_NegativeLogLikelihood` and its gradients by y, a, W and b."""
+    grad_y, grad_log_weights = y.new_empty(y.shape), torch.empty_like(log_weights)
+    grad_weight, grad_bias = torch.zeros_like(weight), torch.zeros_like(bias)
+    total = y.new_zeros(())
+    components = y.shape[1]
+    size = _block_tokens(weight, components)
+    # All blocks use the same memory: fresh pages for each would cost some 5% of the time.
+    memory = y.new_empty(min(size, len(y)) * components, len(weight))
+    for start in range(0, len(y), size):
+        block = slice(start, start + size)
+        inputs = y[block].flatten(0, 1)
+        target = targets[block].repeat_interleave(components)[:, None]
+        logits = torch.addmm(bias, inputs, weight.t(), out=memory[: len(inputs)])
+        log_p, z = _exponentiate(logits, target)
+        joint = log_weights[block] + log_p.view(-1, components)
+        count = counts[block, None]
+        total -= (count * joint.logsumexp(1, keepdim=True)).sum()
+        posterior = count * joint.softmax(1)
+        grad_log_weights[block] = -posterior
+        # Now e - Z onehot(t), which is Z times the gradient of one component alone. Posterior
+        # and 1/Z scale the narrow factors of the products, never a block of logits.
+        error = logits.scatter_add_(1, target, -z)
+        scale = posterior.view(-1, 1) / z
+        torch.mm(error, weight, out=grad_y[block].flatten(0, 1)).mul_(scale)
+        grad_weight.addmm_(error.t(), scale * inputs)
+        grad_bias.addmv_(error.t(), scale.squeeze(1))
+    return total, grad_y, grad_log_weights, grad_weight, grad_bias
+
+
+class _LogLikelihood(torch.autograd.Function):
+    """ln p(t_n) of each token, (N,), as above. What each counts in the loss is known only once all
+    are: the logits are made anew in the backward pass, which is that of the sum with these counts.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, y: Tensor, log_weights: Tensor, weight: Tensor, bias: Tensor, targets: Tensor
+    ) -> Tensor:
+        ctx.save_for_backward(y, log_weights, weight, bias, targets)
+        components = y.shape[1]
+        size = _block_tokens(weight, components)
+        memory = y.new_empty(min(size, len(y)) * components, len(weight))
+        log_p = y.new_empty(len(y))
+        for start in range(0, len(y), size):
+            block = slice(start, start + size)
+            inputs = y[block].flatten(0, 1)
+            target = targets[block].repeat_interleave(components)[:, None]
+            logits = torch.addmm(bias, inputs, weight.t(), out=memory[: len(inputs)])
+            own = log_weights[block] + _exponentiate(logits, target)[0].view(-1, components)
+            log_p[block] = own.logsumexp(1)
+        return log_p
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
+        (grad,) = grad_outputs
+        y, log_weights, weight, bias, targets = ctx.saved_tensors
+        return *_with_gradients(y, log_weights, weight, bias, targets, -grad)[1:], None
 
 
 class Softmax(nn.Module):
@@ -199,6 +242,13 @@ class Softmax(nn.Module):
         own, shared = functional.embedding(gathered, weight).split([len(targets), len(words)])
         own_bias, shared_bias = self.bias[gathered].split([len(targets), len(words)])
         return (y * own).sum(1) + own_bias, torch.addmm(shared_bias, y, shared.t())
+
+    def log_likelihood(self, x: Tensor, targets: Tensor, embedding: Tensor) -> Tensor:
+        """ln p(target | x) of each token, (N,), to differentiate with weights that depend on them;
+        x: (N, H), targets: (N,). Where they do not, `nll_sum` costs three quarters of this."""
+        weight = self._weight(embedding)
+        y, log_weights = self._components(x[:, None], weight)
+        return _LogLikelihood.apply(y, log_weights, weight, self.bias, targets)
 
     @torch.no_grad()
     def log_prob(

@@ -46,8 +46,11 @@ class Stack(nn.Module):
     def initial_state(self, batch: int) -> list[State]:
         return [cast(Cell, cell).initial_state(batch) for cell in self.cells]
 
-    def forward(self, x: Tensor | PackedSequence, state: Sequence[State]) -> StackOutput:
-        """x: (T, B, E), already dropped; or sentences of several lengths, packed."""
+    def forward(
+        self, x: Tensor | PackedSequence, state: Sequence[State], copies: int = 1
+    ) -> StackOutput:
+        """x: (T, B, E), already dropped; or sentences of several lengths, packed, of which each
+        `copies` that follow each other have the same dropout masks."""
         packed = x if isinstance(x, PackedSequence) else None
         sizes = packed.batch_sizes if packed else None
         x = x.data if isinstance(x, PackedSequence) else x
@@ -55,13 +58,13 @@ class Stack(nn.Module):
         after: list[State] = []
         total: Tensor | None = None
         for cell, before in zip(self.cells, state, strict=True):
-            h, new = cell(packed._replace(data=x) if packed else x, before)
+            h, new = cell(packed._replace(data=x) if packed else x, before, copies)
             h = h.data if packed else h
             layers.append(h)
             after.append(new)
             if self.connections == "stacked" and len(layers) == len(self.cells):
                 return StackOutput(h, layers, after)
-            x = self.drop(h, self.rates.hidden, self.training, sizes)
+            x = self.drop(h, self.rates.hidden, self.training, sizes, copies)
             if self.connections != "stacked":
                 total = x if total is None else total + x
             if self.connections == "residual":

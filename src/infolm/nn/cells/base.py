@@ -79,29 +79,33 @@ class Cell(nn.Module, ABC):
         return drop_connect(weight, self.rates.weight, self.training)
 
     def forward(
-        self, x: Tensor | PackedSequence, state: State
+        self, x: Tensor | PackedSequence, state: State, copies: int = 1
     ) -> tuple[Tensor | PackedSequence, State]:
         """Outputs (T, B, H), and the state after the last step.
 
         Sentences of several lengths come, and their outputs go, as a `PackedSequence`; each one's
-        state is then that after its own last token.
+        state is then that after its own last token. copies: so many that follow each other, the
+        same sentence, share a mask of the state dropout.
         """
         if isinstance(x, PackedSequence):
             rows, sizes = x.data, x.batch_sizes.tolist()
             state = _permuted(state, x.sorted_indices)
-            outputs, state = self._over(rows, state, sizes)
+            outputs, state = self._over(rows, state, sizes, copies)
             return x._replace(data=outputs), _permuted(state, x.unsorted_indices)
         steps, batch, _ = x.shape
-        outputs, state = self._over(x.reshape(steps * batch, -1), state, [batch] * steps)
+        rows = x.reshape(steps * batch, -1)
+        outputs, state = self._over(rows, state, [batch] * steps, copies)
         return outputs.view(steps, batch, -1), state
 
-    def _over(self, x: Tensor, state: State, sizes: Sequence[int]) -> tuple[Tensor, State]:
+    def _over(
+        self, x: Tensor, state: State, sizes: Sequence[int], copies: int
+    ) -> tuple[Tensor, State]:
         """x: the rows of all steps, `sizes[t]` of step t; likewise the outputs."""
         gates = self.mogrifier.factors() if self.mogrifier else ()
         weights = (*self.weights(), *gates)
         keep = None
         if self.training and self.rates.state:
-            keep = mask((sizes[0], self.hidden), self.rates.state, x)
+            keep = mask((sizes[0], self.hidden), self.rates.state, x, copies)
         state = tuple(tensor.squeeze(0) for tensor in state)
         path = choose(weights[0], len(sizes))
         if path == "plain":

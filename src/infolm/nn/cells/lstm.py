@@ -68,10 +68,10 @@ class LSTM(Cell):
         self.bias_hh[forget] = 0
 
     def forward(
-        self, x: Tensor | PackedSequence, state: State
+        self, x: Tensor | PackedSequence, state: State, copies: int = 1
     ) -> tuple[Tensor | PackedSequence, State]:
         if isinstance(x, PackedSequence) or not self._on_the_frameworks_kernel(x):
-            return super().forward(x, state)
+            return super().forward(x, state, copies)
         outputs, h, c = torch.lstm(
             x,
             state,
