@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch.distributions import Normal
 
 from infolm.data.sentences import Lines
-from infolm.models.sentence import CoderConfig, LatentConfig, SentenceConfig, SentenceModel
+from infolm.models.latent import GaussianConfig
+from infolm.models.sentence import CoderConfig, SentenceConfig, SentenceModel
 from infolm.objectives.mim import Mim
 from infolm.objectives.sentence import Ae
 from infolm.objectives.vae import (
@@ -32,7 +33,9 @@ from infolm.objectives.vae import (
 def model() -> SentenceModel:
     torch.manual_seed(0)
     coder = CoderConfig(hidden=5)
-    config = SentenceConfig(embedding=3, latent=LatentConfig(size=2), encoder=coder, decoder=coder)
+    config = SentenceConfig(
+        embedding=3, latent=GaussianConfig(size=2), encoder=coder, decoder=coder
+    )
     return SentenceModel(config, 7).double()
 
 
@@ -76,7 +79,7 @@ def test_mim_has_no_minimum_in_the_variance(model, batch):
         model.decoder.cells[0].weight_ih[:, 3:] = 0  # the columns of z
     torch.manual_seed(5)
     value(Mim(), model, batch).loss.backward()
-    assert model.log_variance.bias.grad.min() >= 0.25
+    assert model.latent.log_variance.bias.grad.min() >= 0.25
 
 
 def test_the_loss_of_a_vae_is_the_negative_elbo(model, batch):
@@ -95,7 +98,7 @@ def test_an_auto_encoder_reads_the_mean_alone(model, batch):
     found = value(Ae(), model, batch)
     torch.testing.assert_close(found.loss, nll / 3)
     found.loss.backward()
-    assert model.log_variance.weight.grad is None
+    assert model.latent.log_variance.weight.grad is None
 
 
 def test_the_weight_of_the_kl_rises():
@@ -149,7 +152,7 @@ def reached(model: SentenceModel) -> set[str]:
 
 def test_one_side_alone_is_moved(model, batch):
     names = {name for name, _ in model.named_parameters()}
-    encoders = {n for n in names if n.startswith(("encoder.", "mean.", "log_variance."))}
+    encoders = {n for n in names if n.startswith(("encoder.", "latent."))}
     for encoder, expected in ((False, encoders), (True, names - encoders)):
         model.zero_grad()
         with frozen(model, encoder=encoder):

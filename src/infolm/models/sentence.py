@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from infolm.data.sentences import SentenceBatch
+from infolm.models.latent import GaussianConfig, LatentConfig, build_latent
 from infolm.models.recurrent import (
     LayersConfig,
     SoftmaxConfig,
@@ -32,99 +34,73 @@ class CoderConfig(LayersConfig):
     layers: int = Field(1, ge=1, description="number of recurrent layers")
 
 
-class LatentConfig(Section):
-    """The code of a sentence."""
-
-    size: int = Field(128, ge=1, description="dimensions of z")
-    least_log_variance: float = Field(
-        -10.0, description="floor of ln sigma^2; the loss of mim has no minimum without one"
-    )
-    batch_norm: float | None = Field(
-        None, gt=0, description="deviation that batch normalisation gives the means; none: off"
-    )
-
-
 class SentenceConfig(Section):
-    """A sentence model: text to a Gaussian over codes, a code to text."""
+    """A sentence model: text to a distribution over codes, a code to text."""
 
     kind: Literal["sentence"] = "sentence"
     embedding: int = Field(300, ge=1, description="size of the embedding, which both sides share")
-    latent: LatentConfig = LatentConfig()
+    latent: LatentConfig = GaussianConfig()
     encoder: CoderConfig = CoderConfig()
+    bidirectional: bool = Field(
+        False, description="the encoder also reads forwards, and the mean of both is its result"
+    )
     decoder: CoderConfig = CoderConfig()
+    start: Literal["code", "zeros"] = Field(
+        "code", description="the decoder's first state; it reads z at every step in any case"
+    )
     tied: bool = Field(False, description="the softmax shares the embedding's weights")
     softmax: SoftmaxConfig = SoftmaxConfig()
-
-
-class Posterior(NamedTuple):
-    """q(z | x) = N(mean, exp(log_variance)) of B sentences, (B, Z) each."""
-
-    mean: Tensor
-    log_variance: Tensor
-
-    def at(self, noise: Tensor) -> Tensor:
-        """z = mean + sigma noise, so that gradients reach both; noise: (..., B, Z)."""
-        return self.mean + (0.5 * self.log_variance).exp() * noise
-
-    def log_density(self, z: Tensor) -> Tensor:
-        """ln q(z | x): (..., B, Z) -> (..., B)."""
-        scaled = (z - self.mean).square() / self.log_variance.exp()
-        return -0.5 * (scaled + self.log_variance + math.log(2 * math.pi)).sum(-1)
-
-    def kl(self) -> Tensor:
-        """KL(q(z_d | x) || N(0, 1)) of each dimension, (B, Z)."""
-        return 0.5 * (self.mean.square() + self.log_variance.exp() - 1 - self.log_variance)
 
 
 class Coded(NamedTuple):
     """posterior: of B sentences. z: the codes that were read, (B, Z). hidden: what predicts each of
     their N tokens, (N, H)."""
 
-    posterior: Posterior
+    posterior: Any
     z: Tensor
     hidden: Tensor
 
 
-def log_prior(z: Tensor) -> Tensor:
-    """ln N(z; 0, 1): (..., Z) -> (...)."""
-    return -0.5 * (z.square() + math.log(2 * math.pi)).sum(-1)
-
-
 class SentenceModel(nn.Module):
-    """One architecture for MIM, VAE and auto-encoder (Livne et al. 2020, section 2.1):
+    """One architecture for MIM, VAE, auto-encoder and Monte Carlo objectives (Livne et al. 2020,
+    section 2.1; Melis 2023, section 5.7.2):
 
-        encoder    h = the state after <eos> w_n ... w_1, the sentence backwards
-                   q(z | x) = N(A h + a, diag exp(max(B h + b, least_log_variance)))
-        decoder    d_0 = C z + c,   d_t = g([embedding of w_{t-1}; z], d_{t-1}),   w_0 = <eos>
+        encoder    h = the state after <eos> w_n ... w_1, the sentence backwards; bidirectional:
+                   the mean of it and of the state after <eos> w_1 ... w_n
+                   q(z | x) = latent(h)
+        decoder    d_0 = C v + c or 0,   d_t = g([embedding of w_{t-1}; v], d_{t-1}),   w_0 = <eos>
                    p(w_t | w_{<t}, z) = softmax(d_t)
 
-    so p(x | z) is a distribution over all sentences, each ended by its <eos>. h and d are the whole
+    with v what the latent's module has the decoder read of z, of Gaussian codes z itself. So
+    p(x | z) is a distribution over all sentences, each ended by its <eos>. h and d are the whole
     states: of an LSTM both its tensors, of several layers all of them. Both sides read one
-    embedding. With `batch_norm` the means are normalised over the batch and scaled to that
-    deviation, with a shift that is learnt (Zhu et al. 2020, "A Batch Normalized Inference Network
-    Keeps the KL Vanishing Away"); outside training by running averages.
+    embedding.
 
     Sentences come as packed rows, the longest first: see `data.sentences.SentenceBatch`.
     """
 
+    ends = True
+    """Whether the <eos> of a sentence is predicted, and counts as a token."""
+    former_names = dict.fromkeys(("mean.", "log_variance.", "norm."), "latent.")
+    """What weights' names began with in runs of before, and what now stands before that."""
+
     def __init__(self, config: SentenceConfig, vocabulary: int) -> None:
         super().__init__()
         self.config, self.vocabulary = config, vocabulary
-        size = config.latent.size
         self.embedding = nn.Parameter(torch.empty(vocabulary, config.embedding).uniform_(-0.1, 0.1))
         self.encoder_rates, self.decoder_rates = rates(config.encoder), rates(config.decoder)
         self.encoder = build_stack(config.encoder, config.embedding, None, self.encoder_rates)
+        self.forwards = None
+        if config.bidirectional:
+            self.forwards = build_stack(config.encoder, config.embedding, None, self.encoder_rates)
+        width = config.latent.width
         self.decoder = build_stack(
-            config.decoder, config.embedding + size, None, self.decoder_rates
+            config.decoder, config.embedding + width, None, self.decoder_rates
         )
-        self.mean = nn.Linear(_state_size(self.encoder), size)
-        self.log_variance = nn.Linear(_state_size(self.encoder), size)
-        self.norm = None
-        if config.latent.batch_norm is not None:
-            self.norm = nn.BatchNorm1d(size)
-            nn.init.constant_(self.norm.weight, config.latent.batch_norm)
-            self.norm.weight.requires_grad_(False)
-        self.start = nn.Linear(size, _state_size(self.decoder))
+        self.latent = build_latent(config.latent, _state_size(self.encoder))
+        self.start = None
+        if config.start == "code":
+            self.start = nn.Linear(width, _state_size(self.decoder))
         self.softmax = Softmax(
             vocabulary,
             self.decoder.widths[-1],
@@ -139,43 +115,76 @@ class SentenceModel(nn.Module):
         read: Tensor,
         inputs: Tensor,
         sizes: Sequence[int],
-        code: Callable[[Posterior], Tensor],
+        code: Callable[[Any], Tensor],
     ) -> Coded:
         """Sentences through a code of each and back; `code` chooses it from the posterior."""
         posterior = self.encode(read, sizes)
         z = code(posterior)
         return Coded(posterior, z, self.decode(z, inputs, sizes))
 
-    def encode(self, read: Tensor, sizes: Sequence[int]) -> Posterior:
+    def encode(self, read: Tensor, sizes: Sequence[int]) -> Any:
         """q(z | x) of B sentences in packed rows `read` (N,)."""
         x = self._embedded(read, sizes, self.config.encoder, self.encoder_rates)
-        _, _, state = self.encoder(_packed(x, sizes), self.encoder.initial_state(sizes[0]))
-        h = torch.cat([tensor.squeeze(0) for layer in state for tensor in layer], 1)
-        mean = self.mean(h)
-        if self.norm is not None:
-            mean = self.norm(mean)
-        floor = self.config.latent.least_log_variance
-        return Posterior(mean, self.log_variance(h).clamp(min=floor))
+        h = self._last(self.encoder, x, sizes)
+        if self.forwards is not None:
+            h = 0.5 * (h + self._last(self.forwards, x[turned(sizes, x.device)], sizes))
+        return self.latent(h)
 
-    def decode(self, z: Tensor, inputs: Tensor, sizes: Sequence[int]) -> Tensor:
-        """What the softmax reads, (N, H), for each row of `inputs` (N,) given the codes (B, Z)."""
-        x = self._embedded(inputs, sizes, self.config.decoder, self.decoder_rates)
+    def _last(self, encoder: Stack, x: Tensor, sizes: Sequence[int]) -> Tensor:
+        """The state after the last of the rows x (N, E) of each sentence, (B, H)."""
+        _, _, state = encoder(_packed(x, sizes), encoder.initial_state(sizes[0]))
+        return torch.cat([tensor.squeeze(0) for layer in state for tensor in layer], 1)
+
+    def decode(
+        self, z: Tensor, inputs: Tensor, sizes: Sequence[int], copies: int = 1, own: bool = False
+    ) -> Tensor:
+        """What the softmax reads, (N K, H), for each row of `inputs` (N,) given codes (B K, ...).
+
+        copies: K codes of each sentence, in z one after the other; so are the K rows for a row of
+        `inputs`. The dropout masks of a sentence are the same for all its codes (Melis 2023,
+        section 5.7.2), unless each has its `own`.
+        """
+        shared = 1 if own else copies
+        sizes = [copies * size for size in sizes]
+        if own:
+            inputs = inputs.repeat_interleave(copies)
+            x = self._embedded(inputs, sizes, self.config.decoder, self.decoder_rates)
+        else:
+            once = [size // copies for size in sizes]
+            x = self._embedded(inputs, once, self.config.decoder, self.decoder_rates)
+            x = x.repeat_interleave(copies, 0) if copies > 1 else x
         owner = torch.cat([torch.arange(size, device=z.device) for size in sizes])
-        x = torch.cat([x, z[owner]], 1)
-        hidden = self.decoder(_packed(x, sizes), self.initial_state(z)).output
+        x = torch.cat([x, self.latent.read(z)[owner]], 1)
+        hidden = self.decoder(_packed(x, sizes), self.initial_state(z), shared).output
         config, p = self.config.decoder.dropout, self.decoder_rates.output
         drop = locked_dropout if config.locked else step_dropout
-        return drop(hidden, p, self.training, torch.tensor(sizes))
+        return drop(hidden, p, self.training, torch.tensor(sizes), shared)
+
+    def log_likelihood(self, z: Tensor, batch: SentenceBatch, own: bool = False) -> Tensor:
+        """ln p(x | z) of K codes of each sentence, z (K, B, ...) -> (K, B), differentiable.
+
+        own: as of `decode`.
+        """
+        copies, sizes = len(z), batch.sizes
+        codes = z.transpose(0, 1).flatten(0, 1)
+        hidden = self.decode(codes, batch.inputs, sizes, copies, own)
+        targets = batch.targets.repeat_interleave(copies)
+        log_p = self.softmax.log_likelihood(hidden, targets, self.embedding)
+        owner = torch.cat([torch.arange(copies * size, device=z.device) for size in sizes])
+        summed = log_p.new_zeros(copies * sizes[0]).index_add(0, owner, log_p)
+        return summed.view(sizes[0], copies).t()
 
     def initial_state(self, z: Tensor) -> list[State]:
-        """The decoder's state before <eos>, of codes z (B, Z)."""
-        parts = iter(self.start(z).split(_state_sizes(self.decoder), 1))
+        """The decoder's state before <eos>, of codes z (B, ...)."""
+        if self.start is None:
+            return self.decoder.initial_state(len(z))
+        parts = iter(self.start(self.latent.read(z)).split(_state_sizes(self.decoder), 1))
         zeros = self.decoder.initial_state(0)
         return [tuple(next(parts)[None].contiguous() for _ in layer) for layer in zeros]
 
     def step(self, words: Tensor, z: Tensor, state: list[State]) -> tuple[Tensor, list[State]]:
         """One word (B,) further: what predicts the next, (B, H), and the state. No dropout."""
-        x = torch.cat([self.embedding[words], z], 1)[None]
+        x = torch.cat([self.embedding[words], self.latent.read(z)], 1)[None]
         hidden, _, after = self.decoder(x, state)
         return hidden[0], after
 
@@ -197,6 +206,17 @@ class SentenceModel(nn.Module):
     def log_probs(self, hidden: Tensor) -> Tensor:
         """ln p over the whole vocabulary, (..., V)."""
         return self.softmax.log_probs(hidden, self.embedding)
+
+
+def turned(sizes: Sequence[int], device: torch.device) -> Tensor:
+    """Which of the packed rows <eos> w_n ... w_1 of each sentence stand where in <eos> w_1 ... w_n,
+    (N,)."""
+    steps = torch.tensor(sizes, device=device)
+    first = steps.cumsum(0) - steps
+    lengths = (steps[:, None] > torch.arange(sizes[0], device=device)).sum(0)
+    step = torch.repeat_interleave(steps)  # of each row
+    sentence = torch.arange(int(steps.sum()), device=device) - first[step]
+    return torch.where(step > 0, first[(lengths[sentence] - step) % len(sizes)], 0) + sentence
 
 
 def _packed(x: Tensor, sizes: Sequence[int]) -> PackedSequence:

@@ -42,12 +42,12 @@ class Stateful(ABC):
     @abstractmethod
     def __call__(self, model: Any, batch: Any, carry: Any) -> Estimate: ...
 
-    @abstractmethod
     def validated(
         self, events: Sequence[str], progress: float, terms: Mapping[str, float]
     ) -> list[str]:
         """Hear what a validation found and led to, at which share of training; gives events of its
         own. terms: the parts of the validation loss, if it has any."""
+        return []
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]: ...

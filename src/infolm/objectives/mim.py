@@ -4,7 +4,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from infolm.models.sentence import Posterior, log_prior
+from infolm.models.latent import Posterior, log_prior
 from infolm.objectives.sentence import SentenceObjective
 from infolm.section import Section
 

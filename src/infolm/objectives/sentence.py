@@ -1,14 +1,14 @@
 """Objectives of sentence models: what they have in common, and the plain auto-encoder."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from infolm.data.sentences import SentenceBatch
-from infolm.models.sentence import Posterior, SentenceModel
+from infolm.models.latent import Posterior
+from infolm.models.sentence import SentenceModel
 from infolm.objectives.base import Estimate, Stateful
 from infolm.section import Section
 
@@ -47,11 +47,6 @@ class SentenceObjective(Stateful):
 
     def _drawn(self, posterior: Posterior) -> Tensor:
         return self.code(posterior, torch.randn_like(posterior.mean))
-
-    def validated(
-        self, events: Sequence[str], progress: float, terms: Mapping[str, float]
-    ) -> list[str]:
-        return []
 
     def state_dict(self) -> dict[str, Any]:
         return {}

@@ -10,7 +10,8 @@ from pydantic import Field
 from torch import Tensor
 
 from infolm.data.sentences import SentenceBatch
-from infolm.models.sentence import Posterior, SentenceModel
+from infolm.models.latent import Posterior
+from infolm.models.sentence import SentenceModel
 from infolm.objectives.base import Estimate
 from infolm.objectives.sentence import SentenceObjective
 from infolm.section import Section
@@ -132,7 +133,7 @@ def frozen(model: SentenceModel, encoder: bool) -> Iterator[None]:
 
     The embedding, which both sides read, is the decoder's.
     """
-    own = (model.encoder, model.mean, model.log_variance, *([model.norm] if model.norm else []))
+    own = (model.encoder, model.latent, *([model.forwards] if model.forwards else []))
     encoders = {parameter for module in own for parameter in module.parameters()}
     chosen = [
         parameter

@@ -151,7 +151,12 @@ def load_weights(path: Path, model: nn.Module) -> None:
 
 
 def restore_weights(path: Path, model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Copy `weights` (read from `path`) into `model`, refusing those of another model."""
+    """Copy `weights` (read from `path`) into `model`, refusing those of another model.
+
+    A model whose weights had other names once says so in `former_names`.
+    """
+    for beginning, before in getattr(model, "former_names", {}).items():
+        weights = {f"{before}{k}" if k.startswith(beginning) else k: w for k, w in weights.items()}
     own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     theirs = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     for name in sorted(own.keys() | theirs.keys()):

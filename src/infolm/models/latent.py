@@ -1,0 +1,308 @@
+"""Latent codes: distributions over them given a sentence, and what a decoder reads of them.
+
+A code is Gaussian, categorical or quantised. Each kind is a config, a distribution q(z | x) of the
+codes of B sentences together with its prior, and a module that makes the one from an encoder's
+vector and turns codes into what the decoder reads.
+"""
+
+import math
+from typing import Annotated, Literal, NamedTuple
+
+import torch
+from pydantic import BeforeValidator, Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from infolm.section import Section
+
+IDLE = 0.1
+"""An entry of a codebook chosen less than this share of its like begins anew."""
+
+
+class GaussianConfig(Section):
+    """A Gaussian code with a diagonal covariance; the prior is N(0, 1)."""
+
+    kind: Literal["gaussian"] = "gaussian"
+    size: int = Field(128, ge=1, description="dimensions of z")
+    least_log_variance: float = Field(
+        -10.0, description="floor of ln sigma^2; the loss of mim has no minimum without one"
+    )
+    batch_norm: float | None = Field(
+        None, gt=0, description="deviation that batch normalisation gives the means; none: off"
+    )
+
+    @property
+    def width(self) -> int:
+        """Columns of what the decoder reads of a code."""
+        return self.size
+
+
+class CategoricalConfig(Section):
+    """A code of several categorical variables; the prior is uniform."""
+
+    kind: Literal["categorical"] = "categorical"
+    variables: int = Field(8, ge=1, description="categorical variables of z")
+    classes: int = Field(10, ge=2, description="classes of each")
+    embedding: int = Field(128, ge=1, description="size of what the decoder reads of z")
+
+    @property
+    def width(self) -> int:
+        return self.embedding
+
+
+class QuantisedConfig(Section):
+    """The code of a VQ-VAE: the nearest entry of a codebook for each variable; a uniform prior."""
+
+    kind: Literal["quantised"] = "quantised"
+    variables: int = Field(8, ge=1, description="variables of z, with a codebook each")
+    classes: int = Field(10, ge=2, description="entries of a codebook")
+    embedding: int = Field(128, ge=1, description="size of an entry")
+
+    @property
+    def width(self) -> int:
+        return self.variables * self.embedding
+
+
+AnyLatentConfig = GaussianConfig | CategoricalConfig | QuantisedConfig
+LatentConfig = Annotated[
+    AnyLatentConfig,
+    Field(discriminator="kind"),
+    BeforeValidator(lambda tree: {"kind": "gaussian", **tree} if isinstance(tree, dict) else tree),
+]
+
+
+class Posterior(NamedTuple):
+    """q(z | x) = N(mean, exp(log_variance)) of B sentences, (B, Z) each."""
+
+    mean: Tensor
+    log_variance: Tensor
+
+    def at(self, noise: Tensor) -> Tensor:
+        """z = mean + sigma noise, so that gradients reach both; noise: (..., B, Z)."""
+        return self.mean + (0.5 * self.log_variance).exp() * noise
+
+    def sample(self, count: int) -> Tensor:
+        """`count` codes of each sentence, (K, B, Z), by reparametrisation."""
+        return self.at(torch.randn(count, *self.mean.shape).to(self.mean))
+
+    def log_density(self, z: Tensor) -> Tensor:
+        """ln q(z | x): (..., B, Z) -> (..., B)."""
+        scaled = (z - self.mean).square() / self.log_variance.exp()
+        return -0.5 * (scaled + self.log_variance + math.log(2 * math.pi)).sum(-1)
+
+    def log_prior(self, z: Tensor) -> Tensor:
+        """ln p(z): (..., B, Z) -> (..., B)."""
+        return log_prior(z)
+
+    def kl(self) -> Tensor:
+        """KL(q(z_d | x) || N(0, 1)) of each dimension, (B, Z)."""
+        return 0.5 * (self.mean.square() + self.log_variance.exp() - 1 - self.log_variance)
+
+    def stopped(self) -> "Posterior":
+        """The same, without gradient."""
+        return Posterior(self.mean.detach(), self.log_variance.detach())
+
+
+def log_prior(z: Tensor) -> Tensor:
+    """ln N(z; 0, 1): (..., Z) -> (...)."""
+    return -0.5 * (z.square() + math.log(2 * math.pi)).sum(-1)
+
+
+class Categories(NamedTuple):
+    """q(z | x) = prod_l q(z_l | x), ln q(z_l = c | x) = log_probs[:, l, c]; (B, L, C).
+
+    Codes are whole numbers, (..., B, L).
+    """
+
+    log_probs: Tensor
+
+    def sample(self, count: int) -> Tensor:
+        """`count` codes of each sentence, (K, B, L); there is no gradient through them."""
+        batch, variables, classes = self.log_probs.shape
+        flat = self.log_probs.detach().exp().view(-1, classes)
+        drawn = torch.multinomial(flat, count, replacement=True)
+        return drawn.t().reshape(count, batch, variables)
+
+    def log_density(self, z: Tensor) -> Tensor:
+        """ln q(z | x): (..., B, L) -> (..., B)."""
+        log_probs = self.log_probs.expand(*z.shape, -1)
+        return log_probs.gather(-1, z[..., None]).squeeze(-1).sum(-1)
+
+    def log_prior(self, z: Tensor) -> Tensor:
+        """-L ln C: (..., B, L) -> (..., B)."""
+        _, variables, classes = self.log_probs.shape
+        return self.log_probs.new_full(z.shape[:-1], -variables * math.log(classes))
+
+    def kl(self) -> Tensor:
+        """KL(q(z_l | x) || uniform) of each variable, (B, L)."""
+        return (self.log_probs.exp() * self.log_probs).sum(-1) + math.log(self.log_probs.shape[-1])
+
+    def stopped(self) -> "Categories":
+        """The same, without gradient."""
+        return Categories(self.log_probs.detach())
+
+
+class Quantised(NamedTuple):
+    """The code of a VQ-VAE, q(z | x) being certain of it.
+
+    vectors (B, L, D): what the encoder made. codes (B, L): the number of the nearest entry of each
+    variable's codebook. entries (B, L, D): that entry. classes: C. Codes are as vectors
+    (..., B, L D), what the decoder reads.
+    """
+
+    vectors: Tensor
+    codes: Tensor
+    entries: Tensor
+    classes: int
+
+    def sample(self, count: int) -> Tensor:
+        """The one code, `count` times, (K, B, L D); its gradient goes straight through to the
+        encoder's vectors (van den Oord et al. 2017, section 3.2)."""
+        straight = self.vectors + (self.entries - self.vectors).detach()
+        return straight.flatten(1).expand(count, -1, -1)
+
+    def log_density(self, z: Tensor) -> Tensor:
+        """0, of the one code: (..., B, L D) -> (..., B)."""
+        return z.new_zeros(z.shape[:-1])
+
+    def log_prior(self, z: Tensor) -> Tensor:
+        """-L ln C: (..., B, L D) -> (..., B)."""
+        return z.new_full(z.shape[:-1], -self.codes.shape[1] * math.log(self.classes))
+
+    def kl(self) -> Tensor:
+        """ln C of each variable, (B, L)."""
+        return self.vectors.new_full(self.codes.shape, math.log(self.classes))
+
+    def stopped(self) -> "Quantised":
+        """The same, without gradient."""
+        return self._replace(vectors=self.vectors.detach(), entries=self.entries.detach())
+
+
+Proposal = Posterior | Categories | Quantised
+"""q(z | x) of B sentences, and the prior that goes with it."""
+
+
+class GaussianLatent(nn.Module):
+    """q(z | x) = N(A h + a, diag exp(max(B h + b, least_log_variance))); the decoder reads z.
+
+    With `batch_norm` the means are normalised over the batch and scaled to that deviation, with a
+    shift that is learnt (Zhu et al. 2020, "A Batch Normalized Inference Network Keeps the KL
+    Vanishing Away"); outside training by running averages.
+    """
+
+    def __init__(self, config: GaussianConfig, inputs: int) -> None:
+        super().__init__()
+        self.config = config
+        self.mean = nn.Linear(inputs, config.size)
+        self.log_variance = nn.Linear(inputs, config.size)
+        self.norm = None
+        if config.batch_norm is not None:
+            self.norm = nn.BatchNorm1d(config.size)
+            nn.init.constant_(self.norm.weight, config.batch_norm)
+            self.norm.weight.requires_grad_(False)
+
+    def forward(self, h: Tensor) -> Posterior:
+        """h: (B, inputs), what the encoder made of B sentences."""
+        mean = self.mean(h)
+        if self.norm is not None:
+            mean = self.norm(mean)
+        return Posterior(mean, self.log_variance(h).clamp(min=self.config.least_log_variance))
+
+    def read(self, z: Tensor) -> Tensor:
+        """What the decoder reads of z, (..., width)."""
+        return z
+
+
+class CategoricalLatent(nn.Module):
+    """q(z_l | x) = softmax(A_l h + a_l); the decoder reads the sum of the classes' embeddings.
+
+    A sum, behind which every decoder has a matrix, loses nothing on the embeddings side by side.
+    """
+
+    def __init__(self, config: CategoricalConfig, inputs: int) -> None:
+        super().__init__()
+        self.config = config
+        self.logits = nn.Linear(inputs, config.variables * config.classes)
+        deviation = 1 / math.sqrt(config.variables)
+        self.embedding = nn.Parameter(
+            deviation * torch.randn(config.variables * config.classes, config.embedding)
+        )
+
+    def forward(self, h: Tensor) -> Categories:
+        logits = self.logits(h).view(len(h), self.config.variables, self.config.classes)
+        return Categories(logits.log_softmax(-1))
+
+    def read(self, z: Tensor) -> Tensor:
+        """sum_l e_l(z_l): (..., L) -> (..., width)."""
+        first = torch.arange(self.config.variables, device=z.device) * self.config.classes
+        rows = (z + first).reshape(-1, self.config.variables)
+        return functional.embedding_bag(rows, self.embedding, mode="sum").view(
+            *z.shape[:-1], self.config.width
+        )
+
+
+class QuantisedLatent(nn.Module):
+    """z_l = the entry nearest to A_l h + a_l in the codebook of variable l.
+
+    The codebook is no weight: its entries are running means of the vectors that chose them
+    (van den Oord et al. 2017, appendix A.1), which `follow` moves on.
+    """
+
+    codebook: Tensor
+    count: Tensor
+    total: Tensor
+
+    def __init__(self, config: QuantisedConfig, inputs: int) -> None:
+        super().__init__()
+        self.config = config
+        self.vectors = nn.Linear(inputs, config.width)
+        entries = torch.randn(config.variables, config.classes, config.embedding)
+        self.register_buffer("codebook", entries)
+        self.register_buffer("count", torch.zeros(config.variables, config.classes))
+        self.register_buffer("total", torch.zeros_like(entries))
+
+    def forward(self, h: Tensor) -> Quantised:
+        vectors = self.vectors(h).view(len(h), self.config.variables, self.config.embedding)
+        distances = torch.cdist(vectors.detach().transpose(0, 1), self.codebook)  # (L, B, C)
+        codes = distances.argmin(-1).t()
+        variables = torch.arange(self.config.variables, device=h.device)
+        return Quantised(vectors, codes, self.codebook[variables, codes], self.config.classes)
+
+    def read(self, z: Tensor) -> Tensor:
+        return z
+
+    @torch.no_grad()
+    def follow(self, found: Quantised, decay: float) -> None:
+        """n_lc <- decay n_lc + (1 - decay) |{x: z_l(x) = c}|, likewise the sums of the vectors;
+        an entry is their quotient.
+
+        One that is idle, its n below a tenth of the mean, begins anew at a vector of this batch
+        drawn at random (Dhariwal et al. 2020, "Jukebox", section 3.1), with a mean n. So the first
+        batch brings all entries among the vectors, where else they would hardly be chosen.
+        """
+        chosen = functional.one_hot(found.codes, self.config.classes).to(self.codebook)  # (B, L, C)
+        sums = torch.einsum("blc,bld->lcd", chosen, found.vectors)
+        self.count.lerp_(chosen.sum(0), 1 - decay)
+        self.total.lerp_(sums, 1 - decay)
+        mean = self.count.mean(1, keepdim=True)
+        idle = self.count < IDLE * mean
+        drawn = torch.randint(len(found.vectors), idle.shape, device=idle.device)
+        variables = torch.arange(self.config.variables, device=idle.device)[:, None]
+        anew = mean[..., None] * found.vectors[drawn, variables]
+        self.count.copy_(torch.where(idle, mean, self.count))
+        self.total.copy_(torch.where(idle[..., None], anew, self.total))
+        self.codebook.copy_(self.total / self.count[..., None])
+
+
+Latent = GaussianLatent | CategoricalLatent | QuantisedLatent
+
+
+def build_latent(config: AnyLatentConfig, inputs: int) -> Latent:
+    """The module that `config` describes, behind a vector of `inputs` columns."""
+    match config:
+        case GaussianConfig():
+            return GaussianLatent(config, inputs)
+        case CategoricalConfig():
+            return CategoricalLatent(config, inputs)
+        case QuantisedConfig():
+            return QuantisedLatent(config, inputs)
