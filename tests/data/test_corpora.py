@@ -227,7 +227,7 @@ def test_the_registry_is_complete() -> None:
     known = registry()
     assert list(known) == [
         *("ptb", "ptb-char", "wikitext-2", "wikitext-103", "enwik8", "text8", "yelp"),
-        *("python-docs", "markov", "hmm", "grammar", "reverse-copy"),
+        *("python-docs", "markov", "hmm", "grammar", "reverse-copy", "uniform"),
     ]
     for info in known.values():
         assert info.title

@@ -21,13 +21,14 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from infolm.data import ingest, reverse_copy, sources, store, synthetic
+from infolm.data import ingest, reverse_copy, sources, store, synthetic, uniform
 from infolm.data.ingest import Report, Text
 from infolm.data.registry import CorpusInfo, Download, registry
 from infolm.data.reverse_copy import ReverseCopyConfig
 from infolm.data.store import Split
 from infolm.data.synthetic import Truth
 from infolm.data.tokens import Kind, Tokenizer
+from infolm.data.uniform import UniformConfig
 from infolm.errors import InfolmError, RunError
 from infolm.section import Section
 
@@ -69,6 +70,9 @@ class DataConfig(Section):
     reverse_copy: ReverseCopyConfig | None = Field(
         None, description="sizes of the corpus reverse-copy; of no other"
     )
+    uniform: UniformConfig | None = Field(
+        None, description="the size of the corpus uniform; of no other"
+    )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -78,6 +82,8 @@ class DataConfig(Section):
             raise ValueError("tokens: byte has 256 types as they are: no vocabulary, no lowercase")
         if self.reverse_copy and self.corpus != reverse_copy.NAME:
             raise ValueError(f"reverse_copy: is for the corpus {reverse_copy.NAME} alone")
+        if self.uniform and self.corpus != uniform.NAME:
+            raise ValueError(f"uniform: is for the corpus {uniform.NAME} alone")
         return self
 
 
@@ -113,7 +119,7 @@ def load(
     with _writable(sources.cache_folder()):
         name, texts, pretokenised = _find(config, report)
         source = _sha256([(s, sources.digest(t.path), t.start, t.stop) for s, t in texts.items()])
-        given = config.model_dump(exclude={"corpus", "path", "reverse_copy"})
+        given = config.model_dump(exclude={"corpus", "path", "reverse_copy", "uniform"})
         settings = given | {"pretokenised": pretokenised}
         tokens = tokenizer.to_json() if tokenizer else settings
         fingerprint = _sha256({"format": store.VERSION, "source": source, "tokens": tokens})
@@ -142,6 +148,8 @@ def types(config: DataConfig) -> int:
         return config.vocabulary
     if config.corpus == reverse_copy.NAME:
         return (config.reverse_copy or ReverseCopyConfig()).vocabulary
+    if config.corpus == uniform.NAME:
+        return (config.uniform or UniformConfig()).vocabulary
     return sources.find(config.corpus).types
 
 
@@ -155,6 +163,9 @@ def _find(config: DataConfig, report: Report) -> tuple[str, dict[str, Text], boo
         if name == reverse_copy.NAME:
             sizes = config.reverse_copy or ReverseCopyConfig()
             texts = sources.made(sizes.name, lambda: reverse_copy.splits(sizes))
+        elif name == uniform.NAME:
+            size = config.uniform or UniformConfig()
+            texts = sources.made(size.name, lambda: uniform.splits(size))
         else:
             texts = sources.known_texts(info, config.tokens, report)
     if config.pretokenised is not None:

@@ -245,4 +245,13 @@ _REGISTRY = (
         types=1_003,
         pretokenised=True,
     ),
+    CorpusInfo(
+        name="uniform",
+        title="Single symbols, all alike: entropy ln 10,000 = 9.210 nats per line",
+        licence="none: generated",
+        source="infolm.data.uniform",
+        tokens="word",
+        types=10_002,
+        pretokenised=True,
+    ),
 )

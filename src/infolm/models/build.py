@@ -5,16 +5,23 @@ from infolm.data.tokens import Tokenizer
 from infolm.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from infolm.models.recurrent import RecurrentConfig, RecurrentModel
 from infolm.models.sentence import SentenceConfig, SentenceModel
+from infolm.models.symbol import SymbolConfig, SymbolModel
 
-AnyModel = RecurrentModel | SentenceModel
+LatentModel = SentenceModel | SymbolModel
+"""A model with a latent code."""
+AnyModel = RecurrentModel | LatentModel
 
 
 def build_model(
-    config: RecurrentConfig | SentenceConfig, vocabulary: int, tokenizer: Tokenizer | None = None
+    config: RecurrentConfig | SentenceConfig | SymbolConfig,
+    vocabulary: int,
+    tokenizer: Tokenizer | None = None,
 ) -> AnyModel:
     """The model that `config` describes; without a tokenizer only to count its weights."""
     if isinstance(config, SentenceConfig):
         return SentenceModel(config, vocabulary)
+    if isinstance(config, SymbolConfig):
+        return SymbolModel(config, vocabulary)
     if not isinstance(config, EncoderDecoderConfig):
         return RecurrentModel(config, vocabulary)
     separator = token_number(config.separator, tokenizer, "model.separator") if tokenizer else 0
