@@ -25,14 +25,19 @@ from infolm.data.sentences import SentencesConfig
 from infolm.data.stream import StreamConfig
 from infolm.errors import InfolmError
 from infolm.models.encoder_decoder import EncoderDecoderConfig
+from infolm.models.latent import GaussianConfig, QuantisedConfig
 from infolm.models.recurrent import RecurrentConfig
 from infolm.models.sentence import SentenceConfig
+from infolm.models.symbol import SymbolConfig
 from infolm.objectives.bmi import BmiConfig
+from infolm.objectives.estimators import REPARAMETRISED
 from infolm.objectives.likelihood import LikelihoodConfig
 from infolm.objectives.mim import MimConfig
+from infolm.objectives.monte_carlo import MonteCarloConfig
 from infolm.objectives.nce import NceConfig
 from infolm.objectives.sentence import AeConfig
 from infolm.objectives.vae import VaeConfig
+from infolm.objectives.vq import VqConfig
 from infolm.section import Section, nearest
 from infolm.training.loop import TrainConfig
 from infolm.training.optimisers import OptimiserConfig
@@ -61,12 +66,12 @@ FeedConfig = Annotated[
     _of_kind("stream"),
 ]
 ModelConfig = Annotated[
-    RecurrentConfig | EncoderDecoderConfig | SentenceConfig,
+    RecurrentConfig | EncoderDecoderConfig | SentenceConfig | SymbolConfig,
     Field(discriminator="kind"),
     _of_kind("recurrent"),
 ]
 ObjectiveConfig = Annotated[
-    LikelihoodConfig | NceConfig | MimConfig | VaeConfig | AeConfig,
+    LikelihoodConfig | NceConfig | MimConfig | VaeConfig | AeConfig | MonteCarloConfig | VqConfig,
     Field(discriminator="kind"),
     _of_kind("likelihood"),
 ]
@@ -149,17 +154,52 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _sentences_all_through(self) -> "Recipe":
         latent = {
-            "model.kind": isinstance(self.model, SentenceConfig),
+            "model.kind": isinstance(self.model, SentenceConfig | SymbolConfig),
             "feed.kind": isinstance(self.feed, SentencesConfig),
-            "objective.kind": isinstance(self.objective, MimConfig | VaeConfig | AeConfig),
+            "objective.kind": not isinstance(self.objective, LikelihoodConfig | NceConfig),
         }
         if len(set(latent.values())) > 1:
             here = ", ".join(
                 f"{key} is {getattr(self, key.removesuffix('.kind')).kind}" for key in latent
             )
             raise ValueError(
-                f"a sentence model has model.kind sentence, feed.kind sentences and objective.kind "
-                f"mim, vae or ae, and no other has any of these; here {here}"
+                "a model with a latent code has model.kind sentence or symbol, feed.kind sentences "
+                "and objective.kind mim, vae, ae, monte-carlo or vq, and no other has any of "
+                f"these; here {here}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _codes_fit(self) -> "Recipe":
+        if not isinstance(self.model, SentenceConfig | SymbolConfig):
+            return self
+        latent, objective = self.model.latent, self.objective
+        if isinstance(self.model, SymbolConfig) and not isinstance(
+            objective, MonteCarloConfig | VqConfig
+        ):
+            raise ValueError(
+                f"objective.kind {objective.kind} is for sentences, and model.kind is symbol: take "
+                "monte-carlo or vq, or model.kind sentence"
+            )
+        if isinstance(objective, VqConfig) != isinstance(latent, QuantisedConfig):
+            raise ValueError(
+                "objective.kind vq goes with model.latent.kind quantised and with no other; here "
+                f"objective.kind is {objective.kind} and model.latent.kind {latent.kind}"
+            )
+        if isinstance(objective, MimConfig | VaeConfig | AeConfig) and latent.kind != "gaussian":
+            raise ValueError(
+                f"objective.kind {objective.kind} needs Gaussian codes, and model.latent.kind is "
+                f"{latent.kind}: take objective.kind monte-carlo, or model.latent.kind gaussian"
+            )
+        if (
+            isinstance(objective, MonteCarloConfig)
+            and objective.estimator in REPARAMETRISED
+            and not isinstance(latent, GaussianConfig)
+        ):
+            raise ValueError(
+                f"objective.estimator {objective.estimator} sends its gradient through the code, "
+                f"which a {latent.kind} one does not let pass: take vimco, or with one sample "
+                "reinforce"
             )
         return self
 

@@ -37,18 +37,21 @@ from infolm.data.tokens import NO_TOKEN, Tokenizer
 from infolm.errors import InfolmError, RunError
 from infolm.evaluation.episodic import episodic_log_probs
 from infolm.evaluation.likelihood import parallel_log_probs
-from infolm.evaluation.validation import sentence_validation
-from infolm.models.build import AnyModel, build_model
+from infolm.evaluation.validation import monte_carlo_validation, sentence_validation
+from infolm.models.build import AnyModel, LatentModel, build_model
 from infolm.models.recurrent import RecurrentModel
 from infolm.models.sentence import SentenceModel
+from infolm.models.symbol import SymbolConfig
 from infolm.nn.recurrence.driver import choose
 from infolm.objectives.base import Learner, Objective
 from infolm.objectives.bmi import Bmi, BmiConfig
 from infolm.objectives.likelihood import Likelihood
 from infolm.objectives.mim import Mim, MimConfig
+from infolm.objectives.monte_carlo import MonteCarlo, MonteCarloConfig
 from infolm.objectives.nce import Nce, NceConfig, unigram_counts
 from infolm.objectives.sentence import Ae, AeConfig, SentenceObjective
 from infolm.objectives.vae import Vae, VaeConfig
+from infolm.objectives.vq import Vq, VqConfig
 from infolm.training import checkpoint
 from infolm.training.loop import Loop, Precision, Term, Validation, Watcher
 from infolm.training.optimisers import build_optimiser
@@ -100,7 +103,7 @@ def lines_of(config: SentencesConfig, corpus: Corpus, split: str) -> Lines:
     return fitting(lines(tokens, tokenizer.eos, ends, _heading(corpus)), config, split)
 
 
-def _check_sentences(config: SentencesConfig, corpus: Corpus) -> None:
+def _check_sentences(config: SentencesConfig, corpus: Corpus, single: bool) -> None:
     """Refuse what training, validation or measuring the run would stumble over."""
     found = {split: lines_of(config, corpus, split) for split in ("train", "valid", "test")}
     if len(found["valid"]) < 2:
@@ -108,6 +111,13 @@ def _check_sentences(config: SentencesConfig, corpus: Corpus) -> None:
             "the validation split needs at least two sentences with a word in them: bring more "
             "text, a sentence a line"
         )
+    for split, text in found.items():
+        if single and text.lengths.max() > 1:
+            raise InfolmError(
+                f"model.kind symbol reads lines of one word, and line {text.lengths.argmax() + 1:,}"
+                f" of the {split} split has {text.lengths.max()}: take model.kind sentence, or a "
+                "text of single words such as data.corpus=uniform"
+            )
 
 
 def build_objective(
@@ -129,6 +139,10 @@ def build_objective(
             return Vae(config)
         case AeConfig():
             return Ae()
+        case MonteCarloConfig():
+            return MonteCarlo(config)
+        case VqConfig():
+            return Vq(config)
         case _:
             return Likelihood(config)
 
@@ -220,7 +234,7 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
     if len(corpus.splits["valid"].tokens) < 2:
         raise InfolmError("the validation split needs at least two tokens: bring more text")
     if isinstance(recipe.feed, SentencesConfig):
-        _check_sentences(recipe.feed, corpus)
+        _check_sentences(recipe.feed, corpus, isinstance(recipe.model, SymbolConfig))
     fabric.to_device(model)
     terms = build_terms(recipe, corpus, model, fabric.device)
     if recipe.start_from is not None:
@@ -277,12 +291,8 @@ def _validation(
     recipe: Recipe, model: AnyModel, objective: Objective, corpus: Corpus
 ) -> Callable[[], Validation]:
     tokens, feed = corpus.splits["valid"].tokens, recipe.feed
-    if isinstance(model, SentenceModel):
-        assert isinstance(feed, SentencesConfig)
-        assert isinstance(objective, SentenceObjective)
-        text = lines_of(feed, corpus, "valid")
-        return lambda: sentence_validation(model, objective, text)
-
+    if not isinstance(model, RecurrentModel):
+        return _latent_validation(recipe, model, objective, corpus)
     assert not isinstance(feed, SentencesConfig)
 
     def validate() -> Validation:
@@ -295,6 +305,18 @@ def _validation(
         return Validation(-float(log_p.mean()))
 
     return validate
+
+
+def _latent_validation(
+    recipe: Recipe, model: LatentModel, objective: Objective, corpus: Corpus
+) -> Callable[[], Validation]:
+    assert isinstance(recipe.feed, SentencesConfig)
+    text = lines_of(recipe.feed, corpus, "valid")
+    if isinstance(objective, MonteCarlo | Vq):
+        return lambda: monte_carlo_validation(model, objective, text)
+    assert isinstance(model, SentenceModel)
+    assert isinstance(objective, SentenceObjective)
+    return lambda: sentence_validation(model, objective, text)
 
 
 def _create(out: Path, recipe: Recipe, corpus: Corpus) -> RunFolder:

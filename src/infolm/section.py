@@ -16,15 +16,15 @@ def nearest(word: object, words: Iterable[str]) -> str:
 class Section(BaseModel):
     """Typed, unchangeable, and strict about its keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, serialize_by_alias=True)
 
     @model_validator(mode="before")
     @classmethod
     def _only_known_keys(cls, data: Any) -> Any:
         if isinstance(data, dict):
+            known = [field.alias or name for name, field in cls.model_fields.items()]
             for key in data:
-                if key not in cls.model_fields:
-                    known = list(cls.model_fields)
+                if key not in known:
                     hint = f"{nearest(key, known)} (there are {', '.join(known)})"
                     raise ValueError(f"there is no key '{key}'{hint}")
         return data

@@ -12,7 +12,7 @@ from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.validation import sentence_validation
 from infolm.experiment import corpus_of, lines_of, train
-from infolm.models.sentence import log_prior
+from infolm.models.latent import log_prior
 from infolm.objectives.mim import Mim
 from infolm.objectives.sentence import Ae
 from infolm.objectives.vae import KlConfig, Vae, VaeConfig
@@ -161,7 +161,7 @@ def test_a_language_models_methods_refuse_it(tmp_path, small_text):
 )
 def test_a_sentence_model_is_one_all_through(change, small_text):
     tree = tiny_sentences(small_text) | change
-    with pytest.raises(ValueError, match=r"a sentence model has model\.kind sentence"):
+    with pytest.raises(ValueError, match=r"a model with a latent code has model\.kind sentence"):
         Recipe.model_validate(tree)
     bmi = tiny_sentences(small_text) | {"regularisers": {"bmi": {"weight": 0.1}}}
     with pytest.raises(ValueError, match="read a running text"):

@@ -1,4 +1,4 @@
-"""The validation loss of a sentence model while it is trained."""
+"""The validation loss of a model with a latent code while it is trained."""
 
 import torch
 from torch import Tensor
@@ -6,14 +6,32 @@ from torch import Tensor
 from infolm.data.sentences import Lines
 from infolm.evaluation.likelihood import evaluating
 from infolm.evaluation.posterior import mutual_information
-from infolm.models.sentence import Posterior, SentenceModel
+from infolm.evaluation.usage import weigh
+from infolm.models.build import LatentModel
+from infolm.models.latent import Posterior
+from infolm.models.sentence import SentenceModel
+from infolm.objectives.estimators import augmented
+from infolm.objectives.monte_carlo import MonteCarlo
 from infolm.objectives.sentence import SentenceObjective
+from infolm.objectives.vq import Vq
 from infolm.training.loop import Validation
 
 SEED = 1
 """Of the codes drawn: the same at every validation, so that they add no noise to the course."""
 MOST = 1000
 """Sentences among which the mutual information is measured: at most ln of their number."""
+
+
+def monte_carlo_validation(
+    model: LatentModel, objective: MonteCarlo | Vq, lines: Lines
+) -> Validation:
+    """The objective's loss on `lines`, in nats per token, without dropout, with as many codes as in
+    training. The terms are those of the objective."""
+    draws = weigh(model, lines, objective.settings.drawn, SEED)
+    tokens = int(lines.lengths.sum()) + len(lines) * model.ends
+    value = float(augmented(objective.settings, draws).value.sum())
+    terms = {name: float(term) for name, term in objective.terms(draws, tokens).items()}
+    return Validation(-value / tokens, terms)
 
 
 def sentence_validation(
@@ -24,7 +42,7 @@ def sentence_validation(
     Of the terms, `nll` is -ln p(x | z) in nats per token; `kl` and `information` are nats per
     sentence: how far codes are from the prior, and how well they tell the first sentences apart.
     """
-    device, size = model.embedding.device, model.config.latent.size
+    device, size = model.embedding.device, model.config.latent.width
     generator = torch.Generator().manual_seed(SEED)
     noise = torch.randn(len(lines), size, generator=generator)
     means, log_variances = torch.empty_like(noise), torch.empty_like(noise)

@@ -1,0 +1,79 @@
+"""How likely sentences are under a model with a latent code, and how much of them the code holds.
+
+With K codes z_k ~ q(z | x) and w_k = p(x | z_k) p(z_k) / q(z_k | x), of each sentence x
+
+    nll          -ln p^(x),  p^ = 1/K sum_k w_k                        IWAE's bound, from above
+    information  sum_k w_k ln p(x | z_k) / sum_k w_k - ln p^(x)        ~ KL(p(z | x) || p(z))
+
+(Melis 2023, section 5.7.1). The mean of the latter is the mutual information of sentence and code
+under the model's own posterior, which q need not be near to. Both are exact as K grows; with few
+codes the information is too high where q is narrower than the posterior. Any kind of code will do.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from infolm.data.sentences import Lines, SentenceBatch
+from infolm.evaluation.likelihood import Progress, evaluating
+from infolm.models.build import LatentModel
+from infolm.objectives.estimators import Draws, log_mean_weight, weighted_log_likelihood
+
+TOGETHER = 2**16
+"""Tokens that are decoded together, all codes counted."""
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Inside, random numbers begin at `seed`; outside nothing is changed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
+
+
+def tensors(batch: SentenceBatch, device: torch.device) -> SentenceBatch:
+    """The batch with its rows on `device`."""
+    read, inputs, targets = (torch.from_numpy(rows).to(device) for rows in batch[:3])
+    return batch._replace(read=read, inputs=inputs, targets=targets)
+
+
+def weigh(
+    model: LatentModel, lines: Lines, samples: int, seed: int = 1, report: Progress | None = None
+) -> Draws:
+    """`samples` codes of each of S sentences: ln p(x | z_k) and ln p(z_k) / q(z_k | x), (K, S), and
+    the exact KL(q(z | x) || p(z)), (S,), in double precision on the CPU."""
+    found = torch.empty(2, samples, len(lines), dtype=torch.float64)
+    kl = torch.empty(len(lines), dtype=torch.float64)
+    done, total = 0, int(lines.lengths.sum()) + len(lines)
+    with evaluating(model) as device, seeded(seed):
+        for numbers, rows in lines.batches():
+            batch, chosen = tensors(rows, device), torch.from_numpy(numbers)
+            proposal: Any = model.encode(batch.read, batch.sizes)
+            kl[chosen] = proposal.kl().sum(1).cpu().double()
+            together = max(1, TOGETHER // batch.tokens)
+            for start in range(0, samples, together):
+                z = proposal.sample(min(together, samples - start))
+                ratio = proposal.log_prior(z) - proposal.log_density(z)
+                both = torch.stack([model.log_likelihood(z, batch), ratio])
+                found[:, start : start + len(z), chosen] = both.cpu().double()
+            done += batch.tokens
+            if report:
+                report(done, total)
+    return Draws(found[0], found[1], kl)
+
+
+class Usage(NamedTuple):
+    """nll, information (S,), in nats per sentence; see the module."""
+
+    nll: npt.NDArray[np.float64]
+    information: npt.NDArray[np.float64]
+
+
+def usage(draws: Draws) -> Usage:
+    """Of K codes of S sentences."""
+    bound = log_mean_weight(draws).value
+    return Usage((-bound).numpy(), (weighted_log_likelihood(draws).value - bound).numpy())

@@ -1,0 +1,168 @@
+"""Mutual-information constrained Monte Carlo objectives (Melis 2023, chapter 5)."""
+
+from typing import Any, Literal, Self
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from infolm.data.sentences import SentenceBatch
+from infolm.models.latent import Proposal
+from infolm.objectives.base import Estimate, Stateful
+from infolm.objectives.estimators import (
+    REPARAMETRISED,
+    Augmentation,
+    Coefficients,
+    Draws,
+    Estimator,
+    Settings,
+    estimated,
+    gated,
+    information,
+    log_mean_weight,
+    surrogate,
+)
+from infolm.section import Section
+
+DECAY = 0.99
+"""Of the running mean that is REINFORCE's baseline."""
+
+
+class MonteCarloConfig(Section):
+    """The likelihood bounded with several codes of a sentence, and a mutual information term."""
+
+    kind: Literal["monte-carlo"] = "monte-carlo"
+    estimator: Estimator = Field(
+        "dreg", description="of the gradient; reinforce and vimco are for categorical codes too"
+    )
+    augment: Augmentation = Field(
+        "none", description="how the mutual information of sentence and code comes in"
+    )
+    samples: int = Field(1, ge=1, description="codes of a sentence for the likelihood")
+    mi_samples: int | None = Field(
+        None,
+        ge=1,
+        description="codes for the mutual information; none: the same ones. One of several has no "
+        "maximum with Gaussian codes",
+    )
+    weight: float = Field(
+        0.0, alias="lambda", lt=1, description="of the mutual information, with kl and renyi"
+    )
+    alpha: float = Field(1.0, gt=0, description="the power in renyi and power; renyi: not 1")
+    masks: Literal["sentence", "sample"] = Field(
+        "sentence", description="dropout masks: one for all codes of a sentence, or for each code"
+    )
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        if self.estimator == "vimco" and self.settings.drawn == 1:
+            raise ValueError(
+                "estimator vimco holds each sample against the others, and there is one: raise "
+                "samples, or take reinforce"
+            )
+        if self.augment == "renyi" and self.alpha == 1:
+            raise ValueError(
+                "augment renyi divides by alpha - 1, and alpha is 1, where Renyi's divergence is "
+                "the KL: take augment kl, or another alpha"
+            )
+        if self.augment not in ("kl", "renyi") and self.weight:
+            raise ValueError(
+                f"lambda is the weight of kl and renyi, and augment is {self.augment}: take one of "
+                "these, or set lambda=0; with power, alpha = 1 / (1 - lambda) says the same"
+            )
+        if self.augment not in ("kl", "renyi") and self.mi_samples is not None:
+            raise ValueError(
+                f"mi_samples are those of kl and renyi, and augment is {self.augment}: take one of "
+                "these, or set mi_samples=null"
+            )
+        if self.augment not in ("renyi", "power") and self.alpha != 1:
+            raise ValueError(
+                f"alpha is the power of renyi and power, and augment is {self.augment}: take one "
+                "of these, or set alpha=1"
+            )
+        return self
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(
+            self.estimator,
+            self.augment,
+            self.samples,
+            self.mi_samples or self.samples,
+            self.weight,
+            self.alpha,
+        )
+
+
+class MonteCarlo(Stateful):
+    """loss = -1/B sum_i O(x_i), the negative of `estimators.augmented`, in nats per sentence.
+
+    Codes z_1 ... z_K ~ q(z | x), and the gradient is that of `config.estimator`. The baseline of
+    reinforce is the running mean of O per token of the batches before, times the sentence's tokens.
+
+    Of the terms, `nll` is -S in nats per token, a bound that is tighter the more samples there are;
+    `information` the estimate of KL(p(z | x) || p(z)), U - S or Renyi's, and `kl` the
+    KL(q(z | x) || p(z)), both in nats per sentence.
+    """
+
+    def __init__(self, config: MonteCarloConfig) -> None:
+        self.config, self.settings = config, config.settings
+        self.mean, self.batches = 0.0, 0
+
+    def __call__(self, model: Any, batch: SentenceBatch, carry: None) -> Estimate:
+        proposal: Proposal = model.encode(batch.read, batch.sizes)
+        z = proposal.sample(self.settings.drawn)
+        if self.settings.estimator not in REPARAMETRISED:
+            z = z.detach()
+        known: list[Coefficients] = []
+        own = self.config.masks == "sample"
+        log_p = model.log_likelihood(gated(z, known), batch, own)
+        log_ratio = proposal.log_prior(z) - proposal.stopped().log_density(z)
+        kl = proposal.kl().sum(1)
+        draws = Draws(log_p.detach(), log_ratio.detach(), kl.detach())
+        lengths = _lengths(batch, model.ends).to(draws.log_p)
+        known.append(estimated(self.settings, draws, self._baseline(lengths)))
+        log_q = proposal.log_density(z.detach())
+        maximised = surrogate(known[0], log_p, log_ratio, log_q, kl) / batch.sentences
+        value = known[0].value
+        tokens = int(lengths.sum())
+        self._heard(float(value.sum()) / tokens)
+        terms = self.terms(draws, tokens)
+        per = dict.fromkeys(terms, batch.sentences) | {"nll": tokens}
+        return Estimate(_with_value(-maximised, -value.mean()), terms, tokens, per=per)
+
+    def terms(self, draws: Draws, tokens: int) -> dict[str, Tensor]:
+        """What is recorded of a batch with so many tokens."""
+        ours = draws.first(self.settings.samples)
+        found = information(self.settings, draws.first(self.settings.mi_samples)).value
+        return {
+            "nll": -log_mean_weight(ours).value.sum() / tokens,
+            "information": found.mean(),
+            "kl": draws.kl.mean(),
+        }
+
+    def _baseline(self, lengths: Tensor) -> Tensor:
+        """(B,), of sentences with so many tokens."""
+        return self.mean / max(1 - DECAY**self.batches, 1e-12) * lengths
+
+    def _heard(self, per_token: float) -> None:
+        self.mean = DECAY * self.mean + (1 - DECAY) * per_token
+        self.batches += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"mean": self.mean, "batches": self.batches}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.mean, self.batches = state["mean"], state["batches"]
+
+
+def _lengths(batch: SentenceBatch, ends: bool) -> Tensor:
+    """The tokens of each sentence that count, (B,)."""
+    steps = torch.tensor(batch.sizes)
+    lengths = (steps[:, None] > torch.arange(batch.sizes[0])).sum(0)
+    return lengths if ends else lengths - 1
+
+
+def _with_value(x: Tensor, value: Tensor) -> Tensor:
+    """The gradient of x with another value, which is what is written down."""
+    return x + (value - x).detach()

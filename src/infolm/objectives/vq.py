@@ -1,0 +1,61 @@
+"""VQ-VAE: the code is the nearest entry of a codebook (van den Oord et al. 2017)."""
+
+from typing import Any, Literal
+
+from pydantic import Field
+from torch import Tensor
+
+from infolm.data.sentences import SentenceBatch
+from infolm.models.latent import Quantised
+from infolm.objectives.base import Estimate
+from infolm.objectives.estimators import Draws, Settings
+from infolm.section import Section
+
+
+class VqConfig(Section):
+    """Reconstruction from the nearest entries of codebooks, and a commitment to them."""
+
+    kind: Literal["vq"] = "vq"
+    commitment: float = Field(
+        0.25, gt=0, description="beta: what it costs the encoder to be far from the entries"
+    )
+    decay: float = Field(0.99, ge=0, lt=1, description="of the running means that the entries are")
+
+
+class Vq:
+    """loss = -ln p(x | z) + L ln C + beta/D sum_l |v_l - sg(e_l)|^2, in nats per sentence.
+
+    v_l (D,) is what the encoder made of x for variable l and e_l the nearest entry of its codebook,
+    which is what the decoder reads; the gradient of what it reads goes straight to v_l. Entries are
+    running means of the v's that chose them, moved on by every training batch. By 1/D beta means
+    the same for entries of any size. q being certain of the code and the prior uniform, the first
+    two parts bound -ln p(x) from above, and the code always costs L ln C: sizes alone decide how
+    much it can hold.
+
+    Of the terms, `nll` is that bound in nats per token, `commitment` the third part without beta,
+    `information` L ln C, in nats per sentence.
+    """
+
+    settings = Settings()
+    """Of the bound: one code, nothing added."""
+
+    def __init__(self, config: VqConfig) -> None:
+        self.config = config
+
+    def __call__(self, model: Any, batch: SentenceBatch, carry: None) -> Estimate:
+        proposal: Quantised = model.encode(batch.read, batch.sizes)
+        z = proposal.sample(1)
+        log_p = model.log_likelihood(z, batch)
+        distance = (proposal.vectors - proposal.entries.detach()).square().mean(2).sum(1)
+        draws = Draws(log_p.detach(), proposal.log_prior(z).detach(), proposal.kl().sum(1))
+        tokens = batch.tokens - (0 if model.ends else batch.sentences)
+        loss = draws.kl.mean() - log_p.mean() + self.config.commitment * distance.mean()
+        model.latent.follow(proposal, self.config.decay)
+        terms = {**self.terms(draws, tokens), "commitment": distance.mean().detach()}
+        per = dict.fromkeys(terms, batch.sentences) | {"nll": tokens}
+        return Estimate(loss, terms, tokens, per=per)
+
+    def terms(self, draws: Draws, tokens: int) -> dict[str, Tensor]:
+        """What is recorded of a batch with so many tokens."""
+        nll = -(draws.log_p + draws.log_ratio).sum() / tokens
+        return {"nll": nll, "information": draws.kl.mean()}
