@@ -41,7 +41,7 @@ class Bare(nn.Module):
 
     def __init__(self, config: SentenceConfig) -> None:
         super().__init__()
-        hidden, size = config.encoder.hidden, config.latent.size
+        hidden, size = config.encoder.hidden, config.latent.width
         self.embedding = nn.Embedding(VOCABULARY, config.embedding)
         self.encoder = nn.GRU(config.embedding, hidden)
         self.mean, self.log_variance = nn.Linear(hidden, size), nn.Linear(hidden, size)
@@ -117,7 +117,7 @@ def decoding(config: SentenceConfig, longest: int, num: int, repeats: int) -> No
     model = SentenceModel(config, VOCABULARY).eval()
     with torch.no_grad():
         model.softmax.bias[EOS] = math.log(VOCABULARY / LENGTH)
-    z = 0.1 * torch.randn(num, config.latent.size)
+    z = 0.1 * torch.randn(num, config.latent.width)
 
     def ours() -> list[np.ndarray]:
         generator = torch.Generator().manual_seed(0)

@@ -1,4 +1,5 @@
-"""Vectors of sentences: the encoder's means, in order, also through sentence-transformers."""
+"""Vectors of sentences: what the encoder says of them, in order, also through
+sentence-transformers."""
 
 import importlib.util
 import sys
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from infolm import sentence_vectors
 from infolm.data.sentences import Lines
 from infolm.data.tokens import Tokenizer
+from infolm.evaluation.latent import encoded, sampled
 from infolm.models.sentence import SentenceConfig, SentenceModel
 from infolm.sentence_vectors import SentenceVectors
 from infolm.training import checkpoint
@@ -136,3 +138,41 @@ def test_gradients_reach_the_encoder():
     vectors(vectors.preprocess(SENTENCES))["sentence_embedding"].square().sum().backward()
     assert all(weight.grad is not None for weight in vectors.model.encoder.parameters())
     assert all(weight.grad is None for weight in vectors.model.decoder.parameters())
+
+
+SIZES = {"variables": 3, "classes": 4, "embedding": 2}
+
+
+def of_classes(kind: str) -> SentenceVectors:
+    torch.manual_seed(0)
+    config = SentenceConfig(**MODEL | {"latent": {"kind": kind, **SIZES}})
+    return SentenceVectors(SentenceModel(config, len(WORDS)), Tokenizer.from_words(WORDS)).eval()
+
+
+def test_vectors_of_categorical_codes_count_how_often_these_agree():
+    """Their product is the mean number of variables with the same class."""
+    made = of_classes("categorical")
+    found = made.encode(SENTENCES)
+    assert found.shape == (len(SENTENCES), made.get_embedding_dimension()) == (6, 12)
+    np.testing.assert_allclose(found.reshape(6, 3, 4).sum(-1), 1, atol=1e-6)
+    q = encoded(made.model, made._lines(SENTENCES[:2]))
+    z = sampled(q, 4000, torch.Generator().manual_seed(1))
+    agree = (z[:, 0] == z[:, 1]).sum(1).double()
+    assert abs(agree.mean() - found[0] @ found[1]) < 4 * agree.std() / 4000**0.5
+
+
+def test_vectors_of_quantised_codes_are_entries():
+    made = of_classes("quantised")
+    found = made.encode(SENTENCES)
+    assert found.shape == (len(SENTENCES), made.get_embedding_dimension()) == (6, 6)
+    entries = made.model.latent.codebook.numpy()
+    for vector in found.reshape(6, 3, 2):
+        for own, codebook in zip(vector, entries, strict=True):
+            assert np.isclose(own, codebook, atol=1e-6).all(1).any()
+
+
+@pytest.mark.parametrize("kind", ["categorical", "quantised"])
+def test_gradients_reach_the_encoder_through_classes(kind):
+    made = of_classes(kind).train()
+    made(made.preprocess(SENTENCES))["sentence_embedding"].square().sum().backward()
+    assert all(weight.grad.abs().sum() > 0 for weight in made.model.encoder.parameters())

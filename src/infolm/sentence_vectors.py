@@ -1,7 +1,7 @@
 """The encoder of a sentence model as vectors of sentences, by itself or in sentence-transformers.
 
     vectors = SentenceVectors.open("runs/mim")
-    vectors.encode(["the cat sat down", "stocks fell"])          # (2, Z)
+    vectors.encode(["the cat sat down", "stocks fell"])          # (2, D)
 
     from sentence_transformers import SentenceTransformer
     model = SentenceTransformer(modules=[vectors])               # and all that it can do
@@ -23,7 +23,15 @@ from torch import Tensor, nn
 
 from infolm.data.sentences import Lines
 from infolm.data.tokens import Tokenizer
-from infolm.evaluation.latent import posteriors
+from infolm.errors import InfolmError
+from infolm.evaluation.latent import encoded
+from infolm.models.latent import (
+    AnyLatentConfig,
+    CategoricalConfig,
+    Categories,
+    Posterior,
+    Proposal,
+)
 from infolm.models.sentence import SentenceConfig, SentenceModel
 from infolm.trained_sentences import SentenceRun
 from infolm.training import checkpoint
@@ -32,8 +40,32 @@ CONFIG, TOKENIZER, WEIGHTS = "sentence_model.json", "tokenizer.json", "model.saf
 """The files that `SentenceVectors.save` writes."""
 
 
+def vectors(proposal: Proposal) -> Tensor:
+    """A vector of each sentence, (S, D), through which gradients reach the encoder.
+
+    Gaussian codes: the mean of q(z | x). Categorical: the probabilities of all classes side by
+    side, so that the product of two vectors is the number of variables on which codes drawn for the
+    two sentences agree, on average. Quantised: the entries side by side; their gradient goes
+    straight to what the encoder made.
+    """
+    match proposal:
+        case Posterior():
+            return proposal.mean
+        case Categories():
+            return proposal.log_probs.exp().flatten(1)
+        case _:
+            return proposal.sample(1)[0]
+
+
+def columns(latent: AnyLatentConfig) -> int:
+    """Of these vectors."""
+    if isinstance(latent, CategoricalConfig):
+        return latent.variables * latent.classes
+    return latent.width
+
+
 class SentenceVectors(nn.Module):
-    """A sentence's vector is the mean of q(z | x), (Z,).
+    """A sentence's vector is what `vectors` makes of q(z | x), (D,).
 
     Words that the vocabulary lacks are read as <unk>, line breaks as blanks. A sentence without a
     word is <eos> alone, and has a vector too. Gradients reach the encoder through `forward`, so
@@ -50,11 +82,18 @@ class SentenceVectors(nn.Module):
     def open(cls, run: str | Path) -> Self:
         """The best weights of a run's folder."""
         opened = SentenceRun.open(Path(run))
+        if not isinstance(opened.model, SentenceModel):
+            raise InfolmError(
+                f"{run} is a model of single symbols, which have no vectors of sentences: take a "
+                "run whose model.kind is sentence"
+            )
         return cls(opened.model, opened.tokenizer)
 
     def encode(self, sentences: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Vectors (S, Z) in the order of the sentences; which are together changes nothing."""
-        return posteriors(self.model, self._lines(sentences)).mean.float().numpy()
+        """Vectors (S, D) in the order of the sentences; which are together changes nothing."""
+        if not sentences:
+            return np.empty((0, self.get_embedding_dimension()), np.float32)
+        return vectors(encoded(self.model, self._lines(sentences))).float().numpy()
 
     def _lines(self, sentences: Sequence[str]) -> Lines:
         adapted = self.tokenizer.adapted
@@ -64,8 +103,8 @@ class SentenceVectors(nn.Module):
     # -- what sentence-transformers asks of a module ------------------------------------------
 
     def get_embedding_dimension(self) -> int:
-        """Z."""
-        return self.model.config.latent.size
+        """D."""
+        return columns(self.model.config.latent)
 
     def preprocess(
         self, inputs: Sequence[str], prompt: str | None = None, **_: Any
@@ -81,9 +120,9 @@ class SentenceVectors(nn.Module):
         }
 
     def forward(self, features: dict[str, Any]) -> dict[str, Any]:
-        """Adds the vectors, (B, Z), in the order in which the sentences came."""
-        mean = self.model.encode(features["input_ids"], features["sizes"].tolist()).mean
-        return {**features, "sentence_embedding": mean[features["order"].argsort()]}
+        """Adds the vectors, (B, D), in the order in which the sentences came."""
+        found = vectors(self.model.encode(features["input_ids"], features["sizes"].tolist()))
+        return {**features, "sentence_embedding": found[features["order"].argsort()]}
 
     def save(self, output_path: str, **_: Any) -> None:
         """The configuration, the vocabulary and the weights, into an existing folder."""

@@ -1,4 +1,4 @@
-"""A run of a sentence model opened for use: measured, written with, compared."""
+"""A run of a model with a latent code opened for use: measured, written with, compared."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ from infolm.evaluation.latent import (
     NORMAL,
     SCALES,
     Aggregated,
+    Uniform,
     Weighting,
     posteriors,
     tuned_weighting,
@@ -39,26 +40,42 @@ from infolm.evaluation.ranking import (
     shortest,
 )
 from infolm.experiment import corpus_of, lines_of
-from infolm.generation.latent import GREEDY, MEAN, SAMPLE, SentenceWriter, reconstruct
+from infolm.generation.latent import (
+    GREEDY,
+    MEAN,
+    PERTURBED,
+    SAMPLE,
+    SentenceWriter,
+    reconstruct,
+)
 from infolm.generation.sampling import SamplingSettings
+from infolm.models.build import LatentModel
+from infolm.models.latent import CategoricalConfig, GaussianConfig, GaussianLatent
+from infolm.models.recurrent import RecurrentModel
 from infolm.models.sentence import SentenceModel
+from infolm.objectives.mim import MimConfig
 from infolm.objectives.sentence import AeConfig
-from infolm.objectives.vae import VaeConfig
 from infolm.trained import TrainedRun, open_folder
 from infolm.training.run import RunFolder
 
-CODES = {"mean": "the mean of q(z | x)", "sampled": "a code drawn from q(z | x)"}
+CODES = {
+    "mean": "the mean of q(z | x)",
+    "likeliest": "the likeliest classes of q(z | x)",
+    "nearest": "the nearest entries of the codebooks",
+    "drawn": "a code drawn from q(z | x)",
+}
 """What a sentence is written anew from."""
 
 
 @dataclass(frozen=True)
 class SentenceRun:
-    """A run of a sentence model: its recipe, vocabulary and best weights, in evaluation mode."""
+    """A run of a model with a latent code of any kind: its recipe, vocabulary and best weights, in
+    evaluation mode."""
 
     folder: RunFolder
     recipe: Recipe
     tokenizer: Tokenizer
-    model: SentenceModel
+    model: LatentModel
 
     @classmethod
     def open(cls, path: Path) -> "SentenceRun":
@@ -76,14 +93,29 @@ class SentenceRun:
 
     @property
     def has_distribution(self) -> bool:
-        """Whether q(z | x) was learnt; an auto-encoder has a mean alone."""
+        """Whether codes have a distribution, given a sentence and without; an auto-encoder's have
+        none."""
         return not isinstance(self.recipe.objective, AeConfig)
 
     @property
+    def scales(self) -> dict[str, float]:
+        """What a sentence can be written anew from, by name, as the scales of
+        `generation.latent`."""
+        match self.model.config.latent:
+            case GaussianConfig() if self.has_distribution:
+                return {"mean": MEAN, "drawn": SAMPLE, f"{PERTURBED:g} times": PERTURBED}
+            case GaussianConfig():
+                return {"mean": MEAN}
+            case CategoricalConfig():
+                return {"likeliest": MEAN, "drawn": SAMPLE}
+            case _:
+                return {"nearest": MEAN}
+
+    @property
     def deviation(self) -> float:
-        """Of the codes N(0, deviation^2) that samples are written from: the prior's, for a VAE;
-        what the paper takes (appendix D.3), for MIM, whose codes are not spread like the prior."""
-        return 1.0 if isinstance(self.recipe.objective, VaeConfig) else 0.1
+        """Of the codes N(0, deviation^2) that samples are written from: the prior's, but for MIM,
+        whose codes are not spread like the prior, what the paper takes (appendix D.3)."""
+        return 0.1 if isinstance(self.recipe.objective, MimConfig) else 1.0
 
     @cached_property
     def corpus(self) -> Corpus:
@@ -121,7 +153,7 @@ class SentenceRun:
         the run's folder too."""
         results: list[Measurement] = []
         remarks: list[str] = []
-        weightings = self._weightings(settings, report) if self.has_distribution else []
+        weightings = self._weightings(settings, report)
         for split in splits:
             lines = self.lines(split)
             found, said = latent_measurements(
@@ -135,7 +167,7 @@ class SentenceRun:
     def _reconstructions(
         self, lines: Lines, split: str, seed: int, report: Report
     ) -> list[Measurement]:
-        scales = {"mean": MEAN} | ({"sampled": SAMPLE} if self.has_distribution else {})
+        scales = {name: scale for name, scale in self.scales.items() if scale != PERTURBED}
         results: list[Measurement] = []
         for done, (name, scale) in enumerate(scales.items()):
             report(f"writing the {split} split anew", done, len(scales))
@@ -143,7 +175,7 @@ class SentenceRun:
             results += bleu_measurements(
                 [sentence.tolist() for sentence in written],
                 [sentence.tolist() for sentence in lines],
-                name,
+                "sampled" if name == "drawn" else name,
                 split,
                 METHOD,
                 f"the likeliest words from {CODES[name]}",
@@ -151,8 +183,14 @@ class SentenceRun:
         return results
 
     def _weightings(self, settings: LatentSettings, report: Report) -> list[Weighting]:
-        """N(0, 1) and the aggregated posterior of the training sentences as the prior, with the
-        proposal, and of the latter the width, that is best on the validation split."""
+        """What codes are weighed by. Of Gaussian ones N(0, 1) and the aggregated posterior of the
+        training sentences as the prior, with the proposal, and of the latter the width, that is
+        best on the validation split; of categorical ones the uniform prior. Of points, none."""
+        latent = self.model.config.latent
+        if isinstance(latent, CategoricalConfig):
+            return [Weighting(Uniform(latent.variables, latent.classes))]
+        if not isinstance(latent, GaussianConfig) or not self.has_distribution:
+            return []
         stage = partial(report, "encoding the train split")
         training = posteriors(self.model, self.lines("train"), stage)
         choices = {
@@ -176,6 +214,11 @@ class SentenceRun:
     def rank(self, path: Path, report: Report) -> list[Measurement]:
         """Which candidate of each question in a file is the right answer: by the codes, by the
         words that it shares with the question, by its length, by chance."""
+        if not isinstance(self.model, SentenceModel) or self.model.config.latent.kind != "gaussian":
+            raise InfolmError(
+                f"answers are ranked by Gaussian codes of sentences, which {self.folder.path} has "
+                "not: take a run with model.kind sentence and model.latent.kind gaussian"
+            )
         questions, notes = read_questions(path)
         stage = partial(report, "ranking answers")
         unit = not self.has_distribution
@@ -195,10 +238,11 @@ class SentenceRun:
 def open_run(path: Path) -> TrainedRun | SentenceRun:
     """The run in a folder, of whichever kind."""
     folder, recipe, tokenizer, model = open_folder(path)
-    if isinstance(model, SentenceModel):
-        if isinstance(recipe.objective, AeConfig):
-            # Nothing has taught its variance: a code drawn from q is the mean, as near as may be.
-            nn.init.zeros_(model.log_variance.weight)
-            nn.init.constant_(model.log_variance.bias, model.config.latent.least_log_variance)
-        return SentenceRun(folder, recipe, tokenizer, model)
-    return TrainedRun(folder, recipe, tokenizer, model)
+    if isinstance(model, RecurrentModel):
+        return TrainedRun(folder, recipe, tokenizer, model)
+    if isinstance(recipe.objective, AeConfig) and isinstance(model.latent, GaussianLatent):
+        # Nothing has taught its variance: a code drawn from q is the mean, as near as may be.
+        latent = model.latent
+        nn.init.zeros_(latent.log_variance.weight)
+        nn.init.constant_(latent.log_variance.bias, latent.config.least_log_variance)
+    return SentenceRun(folder, recipe, tokenizer, model)

@@ -32,14 +32,9 @@ from infolm.evaluation.latent import (
     tuned_weighting,
     widened,
 )
+from infolm.models.latent import GaussianConfig, Posterior
 from infolm.models.recurrent import DropoutConfig
-from infolm.models.sentence import (
-    CoderConfig,
-    LatentConfig,
-    Posterior,
-    SentenceConfig,
-    SentenceModel,
-)
+from infolm.models.sentence import CoderConfig, SentenceConfig, SentenceModel
 
 EOS = 0
 X = Lines.of([[1, 2, 2], [2], [1, 1, 1, 2, 1], [], [2, 1]], EOS)
@@ -52,13 +47,13 @@ def make(size=1, vocabulary=3, dropout=0.0, narrow=0.0, factor=4.0):
     torch.manual_seed(1)
     coder = CoderConfig(hidden=5, dropout=DropoutConfig(input=dropout, output=dropout))
     config = SentenceConfig(
-        embedding=3, latent=LatentConfig(size=size), encoder=coder, decoder=coder
+        embedding=3, latent=GaussianConfig(size=size), encoder=coder, decoder=coder
     )
     model = SentenceModel(config, vocabulary).double()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(factor)
-        model.log_variance.bias.sub_(narrow)
+        model.latent.log_variance.bias.sub_(narrow)
     return model.eval()
 
 
@@ -241,7 +236,7 @@ def test_a_posterior_that_is_the_prior_wants_none():
     """Then every weight is p(x | z), here of a decoder that does not look at z, so exact."""
     model = make()
     with torch.no_grad():
-        for parameter in (*model.mean.parameters(), *model.log_variance.parameters()):
+        for parameter in (*model.latent.mean.parameters(), *model.latent.log_variance.parameters()):
             parameter.zero_()
         model.start.weight.zero_()
         next(p for p in model.decoder.parameters() if p.shape[-1] == 4)[:, 3:].zero_()

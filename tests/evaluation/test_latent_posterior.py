@@ -18,7 +18,8 @@ from infolm.evaluation.posterior import (
     picture,
     variances,
 )
-from infolm.models.sentence import LatentConfig, Posterior, SentenceConfig, SentenceModel
+from infolm.models.latent import GaussianConfig, Posterior
+from infolm.models.sentence import SentenceConfig, SentenceModel
 
 EOS = 0
 LINES = Lines.of([[1 + (i * k) % 4 for k in range(i % 7)] for i in range(30)], EOS)
@@ -28,7 +29,7 @@ def make(size=3):
     torch.manual_seed(1)
     coder = {"hidden": 6}
     config = SentenceConfig(
-        embedding=4, latent=LatentConfig(size=size), encoder=coder, decoder=coder
+        embedding=4, latent=GaussianConfig(size=size), encoder=coder, decoder=coder
     )
     return SentenceModel(config, 5).double().eval()
 
@@ -169,7 +170,8 @@ def test_a_picture_agrees_with_itself():
     assert found.ceiling == math.log(30)
     assert found.information < found.ceiling
     assert found.information - 4 * found.information_error < found.mean_kl
-    assert (found.active == (found.variance > 0.01)).all()
+    assert (found.active == (variances(posteriors(make(), LINES)) > 0.01)).all()
+    assert len(found.classes) == 0
     assert (found.elbo < found.melbo).all()
     assert (found.melbo - found.elbo).mean() == pytest.approx(found.mean_kl)
     assert found.sizes[0] == 10

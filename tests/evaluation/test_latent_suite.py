@@ -24,7 +24,8 @@ from infolm.evaluation.latent_suite import (
     per_sentence,
     perplexity,
 )
-from infolm.models.sentence import LatentConfig, Posterior, SentenceConfig, SentenceModel
+from infolm.models.latent import GaussianConfig, Posterior
+from infolm.models.sentence import SentenceConfig, SentenceModel
 
 EOS = 0
 LINES = Lines.of([[1 + (i * k) % 4 for k in range(1 + i % 7)] for i in range(30)], EOS)
@@ -35,7 +36,7 @@ def make(size=3):
     torch.manual_seed(1)
     coder = {"hidden": 6}
     config = SentenceConfig(
-        embedding=4, latent=LatentConfig(size=size), encoder=coder, decoder=coder
+        embedding=4, latent=GaussianConfig(size=size), encoder=coder, decoder=coder
     )
     return SentenceModel(config, 5).double().eval()
 
@@ -107,6 +108,7 @@ def test_every_measurement_says_what_it_is():
     likelihoods = ("reconstruction", "elbo", "melbo", "importance_weighted")
     assert set(found) == {
         *(f"{name}_{kind}" for name in likelihoods for kind in ("nll", "perplexity")),
+        *("latent_usage", "latent_usage_per_token", "latent_usage_effective"),
         *("kl", "active_units", "mutual_information"),
         *("latent_entropy", "latent_entropy_control", "latent_entropy_normal"),
     }

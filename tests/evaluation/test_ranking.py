@@ -27,14 +27,9 @@ from infolm.evaluation.ranking import (
     ranking_measurements,
     shortest,
 )
+from infolm.models.latent import GaussianConfig, Posterior
 from infolm.models.recurrent import DropoutConfig
-from infolm.models.sentence import (
-    CoderConfig,
-    LatentConfig,
-    Posterior,
-    SentenceConfig,
-    SentenceModel,
-)
+from infolm.models.sentence import CoderConfig, SentenceConfig, SentenceModel
 
 WORDS = ["<eos>", "<unk>", "?", "what", "why", "near", "far", "farther", "a", "b", "c"]
 TOKENIZER = Tokenizer.from_words(WORDS)
@@ -60,7 +55,9 @@ class Additive(nn.Module):
 def make():
     torch.manual_seed(0)
     coder = CoderConfig(hidden=7, dropout=DropoutConfig(embedding=0.3, input=0.3))
-    config = SentenceConfig(embedding=5, latent=LatentConfig(size=3), encoder=coder, decoder=coder)
+    config = SentenceConfig(
+        embedding=5, latent=GaussianConfig(size=3), encoder=coder, decoder=coder
+    )
     model = SentenceModel(config, len(WORDS)).double().eval()
     with torch.no_grad():
         for p in model.parameters():

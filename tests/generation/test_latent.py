@@ -30,7 +30,8 @@ from infolm.generation.latent import (
     reconstruct,
 )
 from infolm.generation.sampling import SamplingSettings
-from infolm.models.sentence import Posterior, SentenceConfig, SentenceModel
+from infolm.models.latent import Posterior
+from infolm.models.sentence import SentenceConfig, SentenceModel
 
 EOS, UNK, MARK = 0, 1, 2
 WORDS = ["<eos>", "<unk>", "?", "the", "a", "cat", "dog", "sees", "hears", "who", "."]

@@ -86,7 +86,6 @@ def picture(
     sizes = np.array([10, 50, SENTENCES])
     return Picture(
         kl=kl * mean_kl / kl.sum(),
-        variance=np.where(np.arange(SIZE) < active, 1.0, 0.0),
         active=np.arange(SIZE) < active,
         information=information,
         information_error=error,
@@ -186,6 +185,59 @@ def test_a_variance_at_its_floor_is_said() -> None:
     assert "MIM" not in diagnosis(narrow, recipe("vae")).sentence
 
 
+def other(latent: str, **objective: Any) -> Recipe:
+    values = tree("mim") | {"objective": objective}
+    values["model"] |= {"latent": {"kind": latent, "variables": SIZE, "classes": 4}}
+    return Recipe.model_validate(values)
+
+
+def test_a_quantised_code_is_a_point_that_costs_the_same_for_all() -> None:
+    vq = other("quantised", kind="vq")
+    found = diagnosis(picture(mean_kl=27.7, log_variance=-10.0), vq)
+    assert found.verdict == "healthy"
+    assert "it always costs 27.70 nats; the decoder reads it, and a code tells 4.00" in (
+        found.sentence
+    )
+    assert "floor" not in found.sentence
+    deaf = diagnosis(picture(gain=0.0, mean_kl=27.7), vq)
+    assert deaf.verdict == "collapsed"
+    assert "but the decoder does not read it" in deaf.sentence
+    same = diagnosis(picture(0.0, 0.0, 27.7, 0, 0.0), vq)
+    assert same.verdict == "collapsed"
+    assert "but a code tells 0.00 ± 0.00 nats about its sentence" in same.sentence
+    assert "objective.decay=0.9" in same.sentence
+
+
+def test_classes_have_no_variance_to_be_at_its_floor() -> None:
+    vimco = other("categorical", kind="monte-carlo", estimator="vimco", samples=4)
+    found = diagnosis(picture(5.2, mean_kl=20.0, log_variance=-10.0), vimco)
+    assert found == ("healthy", found.sentence)
+    assert "floor" not in found.sentence
+
+
+def test_classes_are_called_so() -> None:
+    of_classes = replace(picture(), classes=np.full(SIZE, 3.0))
+    vimco = other("categorical", kind="monte-carlo", estimator="vimco", samples=4)
+    found = replace(FOUND, picture=of_classes, scales=["likeliest", "drawn"])
+    found = replace(found, reconstructions=[Reconstruction("a", ("b", "c"))])
+    page = html(latent_section(found, PLOTS, vimco, [], "runs/x"))
+    assert ["classes in use, by their perplexity", "3.0", "", "of 4"] in rows(page)
+    assert "by variable of the code" in "".join(page.itertext())
+    written = html(reconstruction_section(found))
+    names = [each.text for each in next(written.iter("dl")) if each.tag == "dt"]
+    assert names == ["sentence", "likeliest", "a draw"]
+    assert "a variable after the other" in "".join(written.itertext())
+    shown = draw_latent(of_classes, point=False).dimensions
+    assert "variables, the largest first" in texts(ElementTree.fromstring(shown))
+
+
+def test_a_point_with_a_prior_has_bounds() -> None:
+    plots = draw_latent(picture(), point=True)
+    assert plots.dimensions == ""
+    assert plots.bounds
+    assert "q(z|x)" not in plots.histograms
+
+
 @pytest.mark.parametrize("log_variance", [-10.0, -1.0, 0.0])
 def test_the_variance_is_read_off_the_densities(log_variance: float) -> None:
     """The error of its mean is that of sum noise^2 / Z over the sentences."""
@@ -227,6 +279,63 @@ def test_the_remedy_of_the_others_too(kind: str, tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(tree(kind)))
     ((_, override),) = remedies(load_recipe(str(file)))
     assert load_recipe(str(file), [override]) != load_recipe(str(file))
+
+
+GAUSSIAN = {"kind": "gaussian", "size": SIZE}
+CATEGORICAL = {"kind": "categorical", "variables": SIZE, "classes": 4}
+QUANTISED = {"kind": "quantised", "variables": SIZE, "classes": 4}
+
+
+@pytest.mark.parametrize("symbols", [False, True])
+@pytest.mark.parametrize(
+    ("latent", "objective", "expected"),
+    [
+        (
+            GAUSSIAN,
+            {"kind": "monte-carlo", "estimator": "iwae"},
+            {"objective.augment", "objective.lambda", "objective.estimator", "objective.samples"},
+        ),
+        (
+            GAUSSIAN,
+            {"kind": "monte-carlo", "samples": 16, "augment": "kl", "lambda": 0.4},
+            {"objective.lambda"},
+        ),
+        (
+            CATEGORICAL,
+            {"kind": "monte-carlo", "estimator": "reinforce", "augment": "power", "alpha": 2},
+            {"objective.alpha", "objective.estimator", "objective.samples"},
+        ),
+        (
+            CATEGORICAL,
+            {
+                **{"kind": "monte-carlo", "estimator": "vimco", "samples": 4},
+                **{"augment": "renyi", "lambda": 0.2, "alpha": 1.5},
+            },
+            {"objective.lambda", "objective.samples"},
+        ),
+        (QUANTISED, {"kind": "vq"}, {"objective.decay"}),
+        (QUANTISED, {"kind": "vq", "decay": 0.5}, set()),
+    ],
+)
+def test_the_remedies_of_a_collapse_are_those_of_the_objective(
+    latent: dict[str, Any],
+    objective: dict[str, Any],
+    expected: set[str],
+    symbols: bool,
+    tmp_path: Path,
+) -> None:
+    values = tree("mim") | {"objective": objective}
+    values["model"] |= {"latent": latent}
+    if symbols:
+        values["model"] = {"kind": "symbol", "hidden": 8, "latent": latent}
+    file = tmp_path / "recipe.yaml"
+    file.write_text(yaml.safe_dump(values))
+    found = remedies(load_recipe(str(file)))
+    for _, overrides in found:
+        assert load_recipe(str(file), overrides.split()) != load_recipe(str(file))
+    keys = {each.split("=")[0] for _, overrides in found for each in overrides.split()}
+    last = "train.epochs" if symbols else "model.decoder.dropout.embedding"
+    assert keys == expected | {last}
 
 
 # -- plots ----------------------------------------------------------------------------------
@@ -291,7 +400,7 @@ def test_an_axis_leaves_out_the_tails_alone() -> None:
 
 
 def test_points_have_likelihoods_alone() -> None:
-    plots = draw_latent(picture(), point=True)
+    plots = draw_latent(picture(), point=True, prior=False)
     assert plots.dimensions == plots.bounds == ""
     assert "q(z|x)" not in plots.histograms
 
@@ -438,7 +547,7 @@ def test_sentences_stand_beside_what_is_made_of_them() -> None:
         ],
         ["0%", "first", "50%", EVIL, "100%", "last"],
     ]
-    point = replace(FOUND, reconstructions=[Reconstruction("a", ("b",))])
+    point = replace(FOUND, reconstructions=[Reconstruction("a", ("b",))], scales=["mean"])
     first = next(html(reconstruction_section(point)).iter("dl"))
     assert [each.text for each in first] == ["sentence", "a", "the mean", "b"]
 
@@ -484,6 +593,13 @@ def test_kl_and_information_have_their_panels() -> None:
     }
     assert "the KL is 6.000 and the mutual information 4.000 nats" in shown
     assert not re.search(r"#[0-9a-f]{6}\b", shown)
+
+
+def test_the_loss_of_a_monte_carlo_objective_is_called_a_bound() -> None:
+    shown = draw(History.of(records("monte-carlo")))
+    assert "bound on the loss," in shown
+    assert "loss given the code" not in shown
+    assert "loss given the code," in draw(History.of(records("vae")))
 
 
 def test_what_is_next_to_nothing_looks_like_it() -> None:

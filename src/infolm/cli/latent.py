@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from infolm.trained_sentences import SentenceRun
 
 PANEL = "Models with a latent code"
+NO_WIDTH = (
+    "Gaussian codes have a width, and classes have none: take --aggregated, --interpolate or plain "
+    "samples, or a run whose model.latent.kind is gaussian"
+)
 
 RankOption = Annotated[
     Path | None,
@@ -99,8 +103,8 @@ DeviationOption = Annotated[
     float | None,
     typer.Option(
         min=0,
-        help="Samples from codes of N(0, deviation^2).",
-        show_default="1, the prior's, of a VAE; 0.1 of MIM",
+        help="Samples from Gaussian codes of N(0, deviation^2).",
+        show_default="1, the prior's; 0.1 of MIM",
         rich_help_panel=PANEL,
     ),
 ]
@@ -199,12 +203,15 @@ def generate_sentences(
 ) -> None:
     """Write what is wanted to standard output."""
     from infolm.console import StageBars
-    from infolm.generation.latent import MEAN, PERTURBED, SAMPLE, read_sentences
+    from infolm.generation.latent import read_sentences
 
     writer = run.writer(settings, seed, longest, unknown)
-    has_distribution = run.has_distribution
+    kind = run.model.config.latent.kind
+    if kind != "gaussian":
+        widths = {"--perturb": wanted.perturb, "--deviation": wanted.deviation is not None}
+        refuse(widths, NO_WIDTH)
     of_points = (wanted.interpolate, wanted.reconstruct, wanted.neighbours, wanted.answer)
-    if not has_distribution and not any(of_points):
+    if not run.has_distribution and not any(of_points):
         raise InfolmError(
             "samples and --perturb need a distribution of codes, and an auto-encoder learns none: "
             "take a run of objective.kind mim or vae"
@@ -214,8 +221,7 @@ def generate_sentences(
         result: Any = [{"step": i, "text": text} for i, text in enumerate(found)]
         shown = found
     elif wanted.reconstruct:
-        scales = {"mean": MEAN, "drawn": SAMPLE, f"{PERTURBED:g} times": PERTURBED}
-        scales = scales if has_distribution else {"mean": MEAN}
+        scales = run.scales
         lines = writer.read(read_sentences(wanted.reconstruct))
         written = writer.reconstruct(lines, list(scales.values()))
         result = [
@@ -237,7 +243,8 @@ def generate_sentences(
                 lambda done, total: stages("encoding the train split", done, total),
             )
         result = [each._asdict() for each in near]
-        shown = [f"{each.distance:8.3f}  {each.sentence}" for each in near]
+        digits = 3 if kind == "gaussian" else 0  # where it is a number of variables
+        shown = [f"{each.distance:8.{digits}f}  {each.sentence}" for each in near]
     elif wanted.answer:
         answers = writer.answer(wanted.answer)
         result = [each._asdict() for each in answers]

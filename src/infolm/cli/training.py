@@ -50,7 +50,7 @@ def train(
     if as_json:
         print(json.dumps({"run": str(out), "nll": best, "unit": "nats per token"}))
     found = f"{best:.4f} nats per token"
-    if loaded.model.kind != "sentence":
+    if loaded.model.kind not in ("sentence", "symbol"):
         found = f"perplexity {math.exp(best):.2f}"
     err.print(f"done: best validation {found}; the run is in {out}")
     alone = loaded.feed.kind != "stream"  # sentences by themselves have no recent past to cache

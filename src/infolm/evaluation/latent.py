@@ -8,8 +8,9 @@ is bounded from below with codes drawn from q(z | x), or from a wider proposal r
     IWAE    ln 1/K sum_k p(x | z_k) p(z_k) / r(z_k | x)      (Burda et al. 2016)
     MELBO   E_q ln p(x | z) - ln N                           (Livne et al. 2020, eqs. 15 and 16)
 
-The prior decides what a bound is worth. ELBO and IWAE hold for the N(0, 1) a model was trained
-with, and IWAE for any other, such as the aggregated posterior of the *training* sentences. MELBO
+The prior decides what a bound is worth. ELBO and IWAE hold for the prior a model was trained with,
+N(0, 1) or the uniform one of classes, and IWAE for any other, such as the aggregated posterior of
+the *training* sentences. MELBO
 holds for one prior alone, the aggregated posterior of the N sentences that are measured,
 1/N sum_j q(z | x_j): the code of each test sentence is in it. So it is no likelihood that a model
 could have promised before it saw the test set, and is not to be compared with one.
@@ -23,7 +24,7 @@ then a bound is one on the probability that a sentence begins with these words.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +32,18 @@ import torch
 from torch import Tensor
 
 from infolm.data.sentences import Lines
+from infolm.errors import InfolmError
 from infolm.evaluation.likelihood import Progress, evaluating
-from infolm.models.sentence import Posterior, SentenceModel, log_prior
+from infolm.evaluation.usage import tensors
+from infolm.models.build import LatentModel
+from infolm.models.latent import (
+    Categories,
+    Posterior,
+    Proposal,
+    Quantised,
+    log_prior,
+)
+from infolm.models.symbol import SymbolModel
 
 SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 """Widths of a proposal to choose from, in deviations of q; at the floor of MIM the last is 1.7."""
@@ -44,18 +55,86 @@ COMPONENTS, ROWS = 1024, 4096
 Array = npt.NDArray[np.float64]
 
 
-def posteriors(model: SentenceModel, lines: Lines, report: Progress | None = None) -> Posterior:
-    """q(z | x) of all S sentences, (S, Z), in double precision on the CPU."""
-    found = np.empty((2, len(lines), model.config.latent.size))
+def encoded(model: LatentModel, lines: Lines, report: Progress | None = None) -> Proposal:
+    """q(z | x) of all S > 0 sentences, in double precision on the CPU."""
+    found, order = [], []
     done, total = 0, int(lines.lengths.sum()) + len(lines)
     with evaluating(model) as device:
         for numbers, batch in lines.batches():
-            own = model.encode(torch.from_numpy(batch.read).to(device), batch.sizes)
-            found[:, numbers] = torch.stack(own).cpu().numpy()
+            found.append(model.encode(torch.from_numpy(batch.read).to(device), batch.sizes))
+            order.append(numbers)
             done += batch.tokens
             if report:
                 report(done, total)
-    return Posterior(*torch.from_numpy(found))
+    places = torch.from_numpy(np.concatenate(order)).argsort()
+
+    def whole(parts: Sequence[Any]) -> Any:
+        if not isinstance(parts[0], Tensor):  # the number of classes
+            return parts[0]
+        rows = torch.cat([part.cpu() for part in parts])[places]
+        return rows.double() if rows.is_floating_point() else rows
+
+    kind: Any = type(found[0])
+    every: Proposal = kind(*map(whole, zip(*found, strict=True)))
+    return every
+
+
+def posteriors(model: LatentModel, lines: Lines, report: Progress | None = None) -> Posterior:
+    """The same of a model whose codes are Gaussian, (S, Z); of another it is refused."""
+    found = encoded(model, lines, report)
+    if not isinstance(found, Posterior):
+        raise InfolmError(
+            "this needs Gaussian codes, which have a mean and a deviation: take a run whose "
+            "model.latent.kind is gaussian"
+        )
+    return found
+
+
+def chosen(proposal: Proposal, numbers: Tensor) -> Proposal:
+    """q(z | x) of the sentences with these numbers, in this order."""
+    sides: dict[str, Any] = proposal._asdict()
+    for name, side in sides.items():
+        sides[name] = side[numbers] if isinstance(side, Tensor) else side
+    return proposal._replace(**sides)
+
+
+def centre(proposal: Proposal) -> Tensor:
+    """The code in the middle of q(z | x), (S, ...): the mean, the likeliest classes, or the one
+    there is."""
+    match proposal:
+        case Posterior():
+            return proposal.mean
+        case Categories():
+            return proposal.log_probs.argmax(-1)
+        case Quantised():
+            return proposal.entries.flatten(1)
+
+
+def over_classes(proposal: Categories | Quantised) -> Categories:
+    """q(z | x) as a distribution of classes, (S, L, C), which a quantised code is certain of."""
+    if isinstance(proposal, Categories):
+        return proposal
+    certain = torch.nn.functional.one_hot(proposal.codes, proposal.classes)
+    return Categories(certain.double().log())
+
+
+def sampled(proposal: Proposal, count: int, generator: torch.Generator) -> Tensor:
+    """`count` codes of each sentence, (K, S, ...)."""
+    match proposal:
+        case Posterior():
+            noise = torch.randn(count, *proposal.mean.shape, generator=generator)
+            return proposal.at(noise.double())
+        case Categories():
+            probabilities = proposal.log_probs.exp().flatten(0, 1)
+            drawn = torch.multinomial(probabilities, count, True, generator=generator)
+            return drawn.t().reshape(count, *proposal.log_probs.shape[:2])
+        case Quantised():
+            return centre(proposal).expand(count, -1, -1)
+
+
+def placed(model: LatentModel, z: Tensor) -> Tensor:
+    """Codes where the model is; vectors also in its precision."""
+    return z.to(model.embedding if z.is_floating_point() else model.embedding.device)
 
 
 def widened(posterior: Posterior, scale: float) -> Posterior:
@@ -75,32 +154,48 @@ class LogLikelihoods(NamedTuple):
 
 
 def log_likelihoods(
-    model: SentenceModel, lines: Lines, z: Tensor, report: Progress | None = None
+    model: LatentModel, lines: Lines, z: Tensor, report: Progress | None = None
 ) -> LogLikelihoods:
-    """Of each sentence given its own code, z (S, Z): (S,) twice."""
+    """Of each sentence given its own code, z (S, ...): (S,) twice. The <eos> of a single symbol is
+    certain."""
     words, ends = np.empty(len(lines)), np.empty(len(lines))
     done, total = 0, int(lines.lengths.sum()) + len(lines)
     with evaluating(model) as device:
         for numbers, batch in lines.batches():
-            codes = z[torch.from_numpy(numbers)].to(model.embedding)
-            hidden = model.decode(codes, torch.from_numpy(batch.inputs).to(device), batch.sizes)
-            log_p = model.log_prob(hidden, torch.from_numpy(batch.targets).to(device))
-            rows = log_p.cpu().double().numpy()
-            sizes = np.array(batch.sizes)
-            first = np.cumsum(sizes) - sizes  # row of each step
-            owners = np.arange(len(rows)) - np.repeat(first, sizes)
-            last = first[lines.lengths[numbers]] + np.arange(len(numbers))
-            ends[numbers] = rows[last]
-            rows[last] = 0
-            words[numbers] = np.bincount(owners, rows)
+            codes = placed(model, z[torch.from_numpy(numbers)])
+            if isinstance(model, SymbolModel):
+                log_p = model.log_likelihood(codes[None], tensors(batch, device))[0]
+                words[numbers], ends[numbers] = log_p.cpu().double().numpy(), 0
+            else:
+                hidden = model.decode(codes, torch.from_numpy(batch.inputs).to(device), batch.sizes)
+                log_p = model.log_prob(hidden, torch.from_numpy(batch.targets).to(device))
+                rows = log_p.cpu().double().numpy()
+                sizes = np.array(batch.sizes)
+                first = np.cumsum(sizes) - sizes  # row of each step
+                owners = np.arange(len(rows)) - np.repeat(first, sizes)
+                last = first[lines.lengths[numbers]] + np.arange(len(numbers))
+                ends[numbers] = rows[last]
+                rows[last] = 0
+                words[numbers] = np.bincount(owners, rows)
             done += batch.tokens
             if report:
                 report(done, total)
     return LogLikelihoods(words, ends)
 
 
-def log_densities(posterior: Posterior, z: Tensor) -> Tensor:
-    """ln q(z_i | x_j) of M codes and N sentences, (M, N), by one matrix product.
+def log_densities(proposal: Posterior | Categories, z: Tensor) -> Tensor:
+    """ln q(z_i | x_j) of M codes and N sentences, (M, N)."""
+    if isinstance(proposal, Posterior):
+        return _log_normals(proposal, z)
+    variables = zip(proposal.log_probs.unbind(1), z.unbind(1), strict=True)
+    total = torch.zeros(len(z), len(proposal.log_probs), dtype=torch.float64)
+    for log_probs, classes in variables:
+        total += log_probs.T[classes]
+    return total
+
+
+def _log_normals(posterior: Posterior, z: Tensor) -> Tensor:
+    """The same of Gaussian codes, by one matrix product.
 
         -1/2 sum_d [z_d^2 / v_d - 2 z_d m_d / v_d + m_d^2 / v_d + ln 2 pi v_d]
 
@@ -127,7 +222,7 @@ class Prior(Protocol):
 
 
 class StandardNormal:
-    """N(0, 1), which models are trained with."""
+    """N(0, 1), which models with Gaussian codes are trained with."""
 
     name = "N(0, 1)"
 
@@ -136,6 +231,32 @@ class StandardNormal:
 
 
 NORMAL = StandardNormal()
+
+
+class Uniform(NamedTuple):
+    """Every code of L variables with C classes each as likely as any other."""
+
+    variables: int
+    classes: int
+
+    @property
+    def name(self) -> str:
+        return f"uniform over {self.classes:,}^{self.variables:,} codes"
+
+    def log_density(self, z: Tensor) -> Tensor:
+        log_p = -self.variables * math.log(self.classes)
+        return torch.full(z.shape[:-1], log_p, dtype=torch.float64)
+
+
+def own_prior(proposal: Proposal) -> Prior:
+    """What the model was trained with."""
+    match proposal:
+        case Posterior():
+            return NORMAL
+        case Categories():
+            return Uniform(*proposal.log_probs.shape[1:])
+        case Quantised():
+            return Uniform(proposal.codes.shape[1], proposal.classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,26 +296,28 @@ class Draws(NamedTuple):
 
 
 def draw(
-    model: SentenceModel,
+    model: LatentModel,
     lines: Lines,
-    posterior: Posterior,
+    posterior: Proposal,
     samples: int,
     generator: torch.Generator,
-    prior: Prior = NORMAL,
+    prior: Prior | None = None,
     scale: float = 1.0,
     report: Progress | None = None,
 ) -> Draws:
-    """`samples` codes for each sentence, from r = N(mean, (scale sigma)^2); see `Draws`.
+    """`samples` codes for each sentence, from r = N(mean, (scale sigma)^2), or from q where it is
+    not Gaussian; see `Draws`.
 
-    posterior: that of the sentences, (S, Z). Any scale gives a bound, that of 1 the usual one. The
-    q of MIM is far narrower than p(z | x), so that its best scale is far above 1.
+    posterior: that of the sentences. prior: its own unless given. Any scale gives a bound, that of
+    1 the usual one. The q of MIM is far narrower than p(z | x), so that its best scale is far above
+    1.
     """
-    proposal, count = widened(posterior, scale), len(lines)
+    proposal = widened(posterior, scale) if isinstance(posterior, Posterior) else posterior
+    prior, count = prior or own_prior(posterior), len(lines)
     words, eos, ratio = (np.empty((samples, count)) for _ in range(3))
     copies = max(1, TOGETHER // (int(lines.lengths.sum()) + count))
     for rows in np.split(np.arange(samples), range(copies, samples, copies)):
-        noise = torch.randn(len(rows), *proposal.mean.shape, generator=generator).double()
-        z = proposal.at(noise)
+        z = sampled(proposal, len(rows), generator)
         repeated = lines.chosen(np.tile(np.arange(count), len(rows)))
         found = log_likelihoods(model, repeated, z.flatten(0, 1))
         words[rows], eos[rows] = (part.reshape(-1, count) for part in found)
@@ -226,7 +349,7 @@ class Weighting(NamedTuple):
 
 
 def tuned_weighting(
-    model: SentenceModel,
+    model: LatentModel,
     lines: Lines,
     choices: Sequence[Weighting],
     samples: int = 20,

@@ -16,27 +16,44 @@ from infolm.evaluation.latent import (
     Aggregated,
     Array,
     Weighting,
+    chosen,
     draw,
     elbo,
+    encoded,
     importance_weighted,
     melbo,
     melbo_meets,
-    posteriors,
+    own_prior,
     some,
 )
 from infolm.evaluation.likelihood import Progress
 from infolm.evaluation.measurement import Measurement
-from infolm.evaluation.posterior import ACTIVE, latent_entropy, mutual_information, variances
+from infolm.evaluation.posterior import (
+    ACTIVE,
+    a_code,
+    activity,
+    classes_in_use,
+    code_information,
+    latent_entropy,
+)
+from infolm.evaluation.usage import usage
 from infolm.information.estimate import ceiling
-from infolm.models.sentence import Posterior, SentenceModel
+from infolm.models.build import LatentModel
+from infolm.models.latent import Posterior, Proposal, Quantised
+from infolm.objectives import estimators
 
 INFORMATION_SENTENCES = 10_000
 """Mutual information is that of at most so many sentences: it takes all pairs of them."""
 ENTROPY_SENTENCES = 2_000
 """The same of the entropy by nearest neighbours, which is dearer."""
 METHOD = "latent code"
-OF_DISTRIBUTIONS = ("elbo", "importance_weighted", "kl", "mutual_information", "bleu_sampled")
+OF_DISTRIBUTIONS = (
+    *("elbo", "importance_weighted", "latent_usage"),
+    *("kl", "mutual_information", "bleu_sampled"),
+)
 """Metrics that mean nothing where codes are points."""
+FEW_CODES = 2.0
+"""An effective number of codes below this is as good as none."""
 
 
 @dataclass(frozen=True)
@@ -64,24 +81,30 @@ class LatentSettings:
             )
 
 
-def per_sentence(nll: Array) -> tuple[float, float]:
-    """The mean of a loss (S,) and its standard error."""
-    return float(nll.mean()), float(nll.std(ddof=1)) / math.sqrt(len(nll))
+def per_sentence(nats: Array) -> tuple[float, float]:
+    """The mean of something (S,) and its standard error."""
+    return float(nats.mean()), float(nats.std(ddof=1)) / math.sqrt(len(nats))
 
 
-def perplexity(nll: Array, tokens: Array) -> tuple[float, float]:
-    """exp(sum nll / sum tokens) of S sentences, (S,) each, and its standard error.
+def per_token(nats: Array, tokens: Array) -> tuple[float, float]:
+    """sum nats / sum tokens of S sentences, (S,) each, and its standard error.
 
     That of a ratio R = sum a / sum t is to first order that of the mean of a - R t, over mean t.
     """
-    ratio = nll.sum() / tokens.sum()
-    _, error = per_sentence(nll - ratio * tokens)
+    ratio = float(nats.sum() / tokens.sum())
+    _, error = per_sentence(nats - ratio * tokens)
+    return ratio, error / float(tokens.mean())
+
+
+def perplexity(nll: Array, tokens: Array) -> tuple[float, float]:
+    """exp of the loss per token, and its standard error."""
+    ratio, error = per_token(nll, tokens)
     value = math.exp(min(ratio, 700))
-    return value, value * error / float(tokens.mean())
+    return value, value * error
 
 
 def latent_measurements(
-    model: SentenceModel,
+    model: LatentModel,
     lines: Lines,
     split: str,
     settings: LatentSettings,
@@ -95,54 +118,65 @@ def latent_measurements(
 
     Per sentence, and as perplexities per token: `reconstruction` is -E_q ln p(x | z); `elbo`,
     `melbo`, and `importance_weighted` with each of the weightings, are bounds on -ln p(x) from
-    above, under the priors that their conventions name (see `evaluation.latent`). Of the codes:
-    `kl` to N(0, 1), `mutual_information`, `active_units`, `latent_entropy` and its controls.
+    above, under the priors that their conventions name (see `evaluation.latent`). `latent_usage`:
+    see `usage_measurements`. Of the codes: `kl` to the prior, `mutual_information`, `active_units`;
+    of Gaussian ones `latent_entropy` and its controls, of others `perplexity_of_classes`.
     """
     if len(lines) < 2:
         raise InfolmError(
             f"the {split} split has {len(lines)} sentence{'s'[: len(lines) != 1]} with a word in "
             "them, and two are the least to measure: bring more text, a sentence a line"
         )
-    posterior = posteriors(model, lines, _stage(report, f"encoding the {split} split"))
+    posterior = encoded(model, lines, _stage(report, f"encoding the {split} split"))
     results = bound_measurements(model, lines, posterior, split, settings, report)
+    remarks = []
     for weighting in weightings:
-        results += weighted_measurements(model, lines, weighting, split, settings, report)
-    tokens = int(_tokens(lines, settings).sum())
-    of_codes, remarks = code_measurements(posterior, tokens, split, settings.seed)
-    results += of_codes
+        found, said = weighted_measurements(model, lines, weighting, split, settings, report)
+        results += found
+        remarks += said
+    tokens = int(_tokens(model, lines, settings).sum())
+    found, said = code_measurements(posterior, tokens, split, settings.seed)
+    results += found
     if points:
         return [m for m in results if not m.metric.startswith(OF_DISTRIBUTIONS)], []
-    return results, remarks
+    return results, remarks + said
 
 
 def bound_measurements(
-    model: SentenceModel,
+    model: LatentModel,
     lines: Lines,
-    posterior: Posterior,
+    posterior: Proposal,
     split: str,
     settings: LatentSettings,
     report: Report | None = None,
 ) -> list[Measurement]:
-    """Reconstruction, ELBO and MELBO, of the sentences and their posterior, (S, Z)."""
+    """Reconstruction, ELBO and MELBO, of the S sentences and their posterior."""
     generator = torch.Generator().manual_seed(settings.seed)
     stage = _stage(report, f"decoding the {split} split")
-    draws = draw(model, lines, posterior, settings.samples, generator, report=stage)
+    samples = 1 if isinstance(posterior, Quantised) else settings.samples
+    draws = draw(model, lines, posterior, samples, generator, report=stage)
     log_p = draws.likelihoods.counted(settings.eos)
     kl = posterior.kl().sum(1).numpy()
-    count, codes = len(lines), f"{settings.samples:,} codes of q(z | x) a sentence"
+    count, codes = len(lines), f"{samples:,} codes of q(z | x) a sentence"
+    if isinstance(posterior, Quantised):
+        codes = "from the nearest entries, which q(z | x) is certain of"
     own = (
         f"the prior is the aggregated posterior of these {count:,} sentences themselves, the bound "
         f"-mean ln p(x | z) + ln {count:,}, {codes}"
     )
+    prior = own_prior(posterior).name
     losses = {
         "reconstruction": (-log_p.mean(0), f"no bound, but -mean ln p(x | z), {codes}"),
-        "elbo": (-elbo(log_p, kl), f"the prior is {NORMAL.name}, {codes}, the KL exact"),
+        "elbo": (
+            -elbo(log_p, kl),
+            f"the prior is {prior}, {codes}, the KL exact",
+        ),
         "melbo": (-melbo(log_p, count), own),
     }
     results = [
         measured
         for name, (nll, convention) in losses.items()
-        for measured in _likelihood(name, nll, lines, split, METHOD, convention, settings)
+        for measured in _likelihood(name, nll, model, lines, split, METHOD, convention, settings)
     ]
     if settings.competitor is not None:
         found = replace(results[0], metric="melbo_meets", unit="ln of a number of sentences")
@@ -153,34 +187,88 @@ def bound_measurements(
 
 
 def weighted_measurements(
-    model: SentenceModel,
+    model: LatentModel,
     lines: Lines,
     weighting: Weighting,
     split: str,
     settings: LatentSettings,
     report: Report | None = None,
-) -> list[Measurement]:
-    """The importance-weighted bound on some of the sentences."""
+) -> tuple[list[Measurement], list[str]]:
+    """The importance-weighted bound on some of the sentences; under the model's own prior also what
+    the same codes say of its use, and what is to be said of that."""
     prior, scale = weighting
     lines = some(lines, settings.weighted_sentences, settings.seed)
     generator = torch.Generator().manual_seed(settings.seed)
     samples = settings.weighted_samples
     stage = _stage(report, f"weighing codes of the {split} split under {prior.name}")
-    posterior = posteriors(model, lines)
+    posterior = encoded(model, lines)
     draws = draw(model, lines, posterior, samples, generator, prior, scale, stage)
     log_p = draws.likelihoods.counted(settings.eos)
-    convention = (
-        f"the prior is {prior.name}, {samples:,} codes a sentence from a proposal of {scale:g} "
-        "times the deviation of q(z | x), weighed"
-    )
+    source = "from q(z | x)"
+    if isinstance(posterior, Posterior):
+        source = f"from a proposal of {scale:g} times the deviation of q(z | x)"
+    convention = f"the prior is {prior.name}, {samples:,} codes a sentence {source}, weighed"
     method = f"{METHOD}, {prior.source} prior" if isinstance(prior, Aggregated) else METHOD
     nll = -importance_weighted(log_p, draws.log_ratio)
-    return _likelihood("importance_weighted", nll, lines, split, method, convention, settings)
+    tail = model, lines, split, method, convention, settings
+    results = _likelihood("importance_weighted", nll, *tail)
+    if isinstance(prior, Aggregated):
+        return results, []
+    of_codes, remarks = usage_measurements(log_p, draws.log_ratio, *tail)
+    return results + of_codes, remarks
+
+
+def usage_measurements(
+    log_p: Array,
+    log_ratio: Array,
+    model: LatentModel,
+    lines: Lines,
+    split: str,
+    method: str,
+    convention: str,
+    settings: LatentSettings,
+) -> tuple[list[Measurement], list[str]]:
+    """How much of a sentence its code holds under the model's own posterior, from ln p(x | z_k) and
+    ln p(z_k) / r(z_k | x), (K, S) each: `latent_usage`, the mean over sentences of
+
+        sum_k v_k ln p(x | z_k) - ln 1/K sum_k w_k,    v_k = w_k / sum_j w_j
+
+    (`evaluation.usage`), and `latent_usage_effective`, the mean of 1 / sum_k v_k^2. With one weight
+    that outweighs all others the latter is 1, and the former says how far r is from p(z | x).
+    """
+    weighed = torch.from_numpy(log_p), torch.from_numpy(log_ratio)
+    nats = usage(estimators.Draws(*weighed, kl=torch.zeros(len(lines)))).information
+    effective = 1 / (weighed[0] + weighed[1]).softmax(0).square().sum(0).numpy()
+    of_codes = (
+        "the mean of sum v ln p(x | z) - ln p(x) with self-normalised weights v (Melis 2023, eq. "
+        "5.9), an estimate of KL(p(z | x) || p(z)), with few codes too high where they are of a "
+        f"narrower distribution than p(z | x); {convention}"
+    )
+    tokens = _tokens(model, lines, settings)
+    tail = int(tokens.sum()), split, _method(method, model, settings)
+    counted = f"{of_codes}; {_counting(model, settings)}"
+    many = f"the mean of 1 / sum v^2, of {len(log_p):,} codes a sentence; {convention}"
+    whole, whole_error = per_sentence(nats)
+    share, share_error = per_token(nats, tokens)
+    value, error = per_sentence(effective)
+    results = [
+        Measurement("latent_usage", whole, "nats per sentence", whole_error, *tail, counted),
+        Measurement("latent_usage_per_token", share, "nats per token", share_error, *tail, counted),
+        Measurement("latent_usage_effective", value, "codes", error, *tail, many),
+    ]
+    if value >= FEW_CODES:
+        return results, []
+    return results, [
+        f"the latent usage of the {split} split rests on {value:.1f} of {len(log_p):,} codes a "
+        "sentence, too few to rely on: q(z | x) is unlike the model's own posterior, or --codes "
+        "too low"
+    ]
 
 
 def _likelihood(
     name: str,
     nll: Array,
+    model: LatentModel,
     lines: Lines,
     split: str,
     method: str,
@@ -188,14 +276,12 @@ def _likelihood(
     settings: LatentSettings,
 ) -> list[Measurement]:
     """A loss of each sentence (S,) per sentence and as a perplexity."""
-    tokens = _tokens(lines, settings)
+    tokens = _tokens(model, lines, settings)
     rest = (
-        f"<eos> {'kept in' if settings.eos else 'removed from'} both the losses and the number of "
-        f"tokens; the losses of {len(nll):,} sentences are summed and divided by the number of "
-        "what the unit names"
+        f"{_counting(model, settings)}; the losses of {len(nll):,} sentences are summed and divided"
+        " by the number of what the unit names"
     )
-    method = method if settings.eos else f"{method}, without <eos>"
-    tail = int(tokens.sum()), split, method, f"{convention}; {rest}"
+    tail = int(tokens.sum()), split, _method(method, model, settings), f"{convention}; {rest}"
     value, error = per_sentence(nll)
     ppl, ppl_error = perplexity(nll, tokens)
     return [
@@ -205,12 +291,14 @@ def _likelihood(
 
 
 def code_measurements(
-    posterior: Posterior, tokens: int, split: str, seed: int
+    posterior: Proposal, tokens: int, split: str, seed: int
 ) -> tuple[list[Measurement], list[str]]:
     """What the codes of S sentences with `tokens` tokens are like, and what is to be said of it."""
     generator = torch.Generator().manual_seed(seed)
-    count, size = posterior.mean.shape
-    z = posterior.at(torch.randn(posterior.mean.shape, generator=generator, dtype=torch.float64))
+    of_units = activity(posterior)
+    kl_of_units = posterior.kl()
+    count, size = kl_of_units.shape
+    z = a_code(posterior, generator)
     order = torch.randperm(count, generator=generator)
     results, remarks = [], []
 
@@ -218,15 +306,18 @@ def code_measurements(
         tail = tokens, split, METHOD, convention
         results.append(Measurement(metric, value, unit, stderr, *tail))
 
-    kl, kl_error = per_sentence(posterior.kl().sum(1).numpy())
-    exact = f"KL(q(z | x) || {NORMAL.name}), exact, the mean over {count:,} sentences"
-    add("kl", kl, "nats per sentence", kl_error, exact)
-    units = int((variances(posterior) > ACTIVE).sum())
+    kl, kl_error = per_sentence(kl_of_units.sum(1).numpy())
+    exact = f"KL(q(z | x) || p(z)), exact, the mean over {count:,} sentences; the prior is "
+    add("kl", kl, "nats per sentence", kl_error, exact + own_prior(posterior).name)
     active = f"of {size:,}, whose mean has a variance above {ACTIVE:g} over {count:,} sentences"
-    add("active_units", units, "dimensions", None, active)
+    unit = "dimensions"
+    if not isinstance(posterior, Posterior):
+        unit = "variables"
+        active = f"of {size:,}, that tell more than {ACTIVE:g} nats of {count:,} sentences"
+    add("active_units", int((of_units > ACTIVE).sum()), unit, None, active)
 
     few = order[:INFORMATION_SENTENCES]
-    information = mutual_information(Posterior(*(side[few] for side in posterior)), z[few])
+    information = code_information(chosen(posterior, few), z[few])
     between = (
         f"I(x; z) under q, x uniform over {len(few):,} sentences, a code each; at most "
         f"ln {len(few):,} = {information.ceiling:.3f}"
@@ -235,6 +326,12 @@ def code_measurements(
     if warning := ceiling(information.value, len(few), "sentences"):
         remarks.append(f"the mutual information of sentences and codes is {warning}")
 
+    if not isinstance(posterior, Posterior):
+        used = classes_in_use(posterior)
+        among = f"exp of the entropy of a variable's class over {count:,} sentences together, the "
+        value, among = float(used.mean()), f"{among}mean over {size:,} variables"
+        add("perplexity_of_classes", value, "classes", None, among)
+        return results, remarks
     few = order[:ENTROPY_SENTENCES]
     try:
         entropy = latent_entropy(z[few], generator)
@@ -249,9 +346,25 @@ def code_measurements(
     return results, remarks
 
 
-def _tokens(lines: Lines, settings: LatentSettings) -> Array:
+def _counts_eos(model: LatentModel, settings: LatentSettings) -> bool:
+    return model.ends and settings.eos
+
+
+def _tokens(model: LatentModel, lines: Lines, settings: LatentSettings) -> Array:
     """The tokens that count of each sentence, (S,)."""
-    return (lines.lengths + settings.eos).astype(np.float64)
+    return (lines.lengths + _counts_eos(model, settings)).astype(np.float64)
+
+
+def _counting(model: LatentModel, settings: LatentSettings) -> str:
+    """What is done with <eos>."""
+    if not model.ends:
+        return "the <eos> of a single symbol is certain, and no token"
+    kept = "kept in" if settings.eos else "removed from"
+    return f"<eos> {kept} both the losses and the number of tokens"
+
+
+def _method(method: str, model: LatentModel, settings: LatentSettings) -> str:
+    return f"{method}, without <eos>" if model.ends and not settings.eos else method
 
 
 def _stage(report: Report | None, stage: str) -> Progress | None:

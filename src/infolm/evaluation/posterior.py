@@ -1,7 +1,7 @@
-"""What the codes of a sentence model look like: are they used, and how much do they tell?"""
+"""What the codes of a model look like: are they used, and how much do they tell?"""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -13,25 +13,38 @@ from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.latent import (
     Array,
+    chosen,
     draw,
     elbo,
+    encoded,
     log_densities,
     log_likelihoods,
     melbo_by_size,
-    posteriors,
+    over_classes,
+    sampled,
     some,
 )
 from infolm.information.nearest import kozachenko_leonenko
-from infolm.models.sentence import Posterior, SentenceModel
+from infolm.models.build import LatentModel
+from infolm.models.latent import Categories, Posterior, Proposal, Quantised
 
 ACTIVE = 0.01
-"""A dimension is active if its mean varies by more than this over sentences (Burda et al. 2016)."""
+"""A dimension is active if its mean has a variance above this over sentences (Burda et al. 2016);
+a variable of classes, if it tells more nats than this of its sentence."""
 BLOCK = 2**22
 """Densities held at once: 32 MB."""
 SAMPLES = 3
 """Codes of a sentence in a picture."""
 OTHERS = 3
 """Sentences that each one is set against in a picture."""
+
+
+def a_code(proposal: Proposal, generator: torch.Generator) -> Tensor:
+    """One code of each sentence, (S, ...), drawn in double precision."""
+    if isinstance(proposal, Posterior):
+        shape = proposal.mean.shape
+        return proposal.at(torch.randn(shape, generator=generator, dtype=torch.float64))
+    return sampled(proposal, 1, generator)[0]
 
 
 class Information(NamedTuple):
@@ -42,14 +55,14 @@ class Information(NamedTuple):
     ceiling: float
 
 
-def mutual_information(posterior: Posterior, z: Tensor) -> Information:
-    """I(x; z) under q with x uniform over N sentences; z (N, Z): a code drawn for each.
+def mutual_information(posterior: Posterior | Categories, z: Tensor) -> Information:
+    """I(x; z) under q with x uniform over N sentences; z (N, ...): a code drawn for each.
 
         1/N sum_i t_i,    t_i = ln q(z_i | x_i) - ln 1/N sum_j q(z_i | x_j) <= ln N
 
     Identical posteriors give 0, and those far apart ln N: near that the sentences are too few, and
-    of what z tells of sentences at large only this lower bound is known. The mean KL to N(0, 1), or
-    to any prior, is a bound from above.
+    of what z tells of sentences at large only this lower bound is known. The mean KL to any prior
+    is a bound from above. Where q is certain of the code this is the entropy of codes.
 
     The error is that over draws of sentences and codes, by the jackknife, which is exact here: with
     r_ki = q(z_k | x_i) / sum_j q(z_k | x_j), leaving out sentence i takes its t_i from the sum and
@@ -73,9 +86,42 @@ def mutual_information(posterior: Posterior, z: Tensor) -> Information:
     return Information(float(own.mean()), float(stderr), math.log(count))
 
 
+def code_information(proposal: Proposal, z: Tensor) -> Information:
+    """The same of codes of any kind, (N, ...), as a decoder takes them."""
+    if isinstance(proposal, Quantised):
+        return mutual_information(over_classes(proposal), proposal.codes)
+    return mutual_information(proposal, z)
+
+
 def variances(posterior: Posterior) -> Array:
     """The variance of each dimension's mean over sentences, (Z,)."""
     return posterior.mean.double().var(0, correction=0).numpy()
+
+
+def entropies(q: Categories) -> tuple[Array, Array]:
+    """Of each variable, in nats, (L,) each: the entropy of its class over all sentences together,
+    H(1/S sum_x q(z_l | x)), and the mean of H(q(z_l | x)). The difference is I(x; z_l)."""
+    p = q.log_probs.double().exp()
+    together, single = torch.special.entr(p.mean(0)).sum(-1), torch.special.entr(p).sum(-1)
+    return together.numpy(), single.mean(0).numpy()
+
+
+def activity(proposal: Proposal) -> Array:
+    """How much each unit of a code varies with the sentence: the variance of a dimension's mean,
+    (Z,), or what the class of a variable tells, (L,). See `ACTIVE`."""
+    if isinstance(proposal, Posterior):
+        return variances(proposal)
+    together, single = entropies(over_classes(proposal))
+    return together - single
+
+
+def classes_in_use(proposal: Proposal) -> Array:
+    """exp of the entropy of each variable's class over all sentences together, (L,): C where all
+    are as frequent, 1 where one alone is taken. Empty where a code has no classes."""
+    if isinstance(proposal, Posterior):
+        return np.empty(0)
+    together, _ = entropies(over_classes(proposal))
+    return np.exp(together)
 
 
 class Entropy(NamedTuple):
@@ -102,7 +148,8 @@ def latent_entropy(z: Tensor, generator: torch.Generator) -> Entropy:
 
 class Contrast(NamedTuple):
     """Figure 3 of Livne et al.: ln p(x_i | z_j) and ln q(z_i | x_j), of S sentences and their own
-    codes (S,), i = j, and of each with some others, i != j."""
+    codes (S,), i = j, and of each with some others, i != j. The latter means nothing where q is
+    certain of the code."""
 
     own_likelihood: Array
     other_likelihood: Array
@@ -111,14 +158,14 @@ class Contrast(NamedTuple):
 
 
 def contrast(
-    model: SentenceModel, lines: Lines, posterior: Posterior, z: Tensor, others: int, seed: int
+    model: LatentModel, lines: Lines, posterior: Proposal, z: Tensor, others: int, seed: int
 ) -> Contrast:
-    """Each sentence beside its own code and those of `others` sentences, fewer than S; z (S, Z)."""
+    """Each sentence beside its own code and those of `others`, fewer than S; z (S, ...)."""
     shifts = np.random.default_rng(seed).choice(len(lines) - 1, others, replace=False) + 1
     likelihoods, densities = [], []
     for shift in (0, *shifts.tolist()):
         likelihoods.append(log_likelihoods(model, lines, z.roll(shift, 0)).counted(True))
-        moved = Posterior(*(side.roll(shift, 0) for side in posterior))
+        moved = chosen(posterior, torch.arange(len(z)).roll(shift))
         densities.append(moved.log_density(z).numpy())
     own_p, *other_p = likelihoods
     own_q, *other_q = densities
@@ -127,17 +174,17 @@ def contrast(
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """What a report shows of S sentences and codes of Z dimensions; nats, with <eos>.
+    """What a report shows of S sentences and codes of Z units, which are dimensions, or variables
+    with classes; nats, with <eos>.
 
-    kl: KL(q(z_d | x) || N(0, 1)) of each dimension, the mean over sentences, (Z,); `mean_kl` is its
-    sum. variance: of each dimension's mean over sentences, (Z,); active: where it is above
-    `ACTIVE`, (Z,). information, information_error, ceiling: see `mutual_information`.
-    own_likelihood ... other_density: see `Contrast`. elbo (S,). melbo (S,): mean ln p(x | z), MELBO
-    without its ln N. sizes, bound, bound_error: see `melbo_by_size`. tokens: with an <eos> each.
+    kl: KL(q(z_d | x) || p(z_d)) of each unit, the mean over sentences, (Z,); `mean_kl` is its sum.
+    active: where `activity` is above `ACTIVE`, (Z,). information, information_error, ceiling: see
+    `mutual_information`. own_likelihood ... other_density: see `Contrast`. elbo (S,). melbo (S,):
+    mean ln p(x | z), MELBO without its ln N. sizes, bound, bound_error: see `melbo_by_size`.
+    tokens: with an <eos> each, where it counts. classes: see `classes_in_use`.
     """
 
     kl: Array
-    variance: Array
     active: npt.NDArray[np.bool_]
     information: float
     information_error: float
@@ -154,26 +201,26 @@ class Picture:
     bound_error: Array
     sentences: int
     tokens: int
+    classes: Array = field(default_factory=lambda: np.empty(0))
 
 
-def picture(model: SentenceModel, lines: Lines, seed: int = 1, most: int = 500) -> Picture:
+def picture(model: LatentModel, lines: Lines, seed: int = 1, most: int = 500) -> Picture:
     """Of at most `most` of the sentences, drawn; two at least are needed."""
     lines = some(lines, most, seed)
     count = len(lines)
     if count < 2:
         raise InfolmError(f"a picture of the codes needs 2 sentences at least, not {count}")
     generator = torch.Generator().manual_seed(seed)
-    posterior = posteriors(model, lines)
-    z = posterior.at(torch.randn(posterior.mean.shape, generator=generator, dtype=torch.float64))
-    information = mutual_information(posterior, z)
+    posterior = encoded(model, lines)
+    z = a_code(posterior, generator)
+    information = code_information(posterior, z)
     log_p = draw(model, lines, posterior, SAMPLES, generator).likelihoods.counted(True)
-    kl, variance = posterior.kl().numpy(), variances(posterior)
+    kl = posterior.kl().double().numpy()
     sizes = np.unique(np.geomspace(min(10, count), count, 40).round().astype(np.int64))
     bound, bound_error = melbo_by_size(log_p.mean(0), sizes)
     return Picture(
         kl.mean(0),
-        variance,
-        variance > ACTIVE,
+        activity(posterior) > ACTIVE,
         *information,
         float(kl.sum(1).mean()),
         *contrast(model, lines, posterior, z, min(OTHERS, count - 1), seed),
@@ -183,5 +230,6 @@ def picture(model: SentenceModel, lines: Lines, seed: int = 1, most: int = 500) 
         bound,
         bound_error,
         count,
-        int(lines.lengths.sum()) + count,
+        int(lines.lengths.sum()) + count * model.ends,
+        classes_in_use(posterior),
     )

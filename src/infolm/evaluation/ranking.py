@@ -29,7 +29,8 @@ from infolm.errors import InfolmError, RunError
 from infolm.evaluation.latent import posteriors
 from infolm.evaluation.likelihood import Progress
 from infolm.evaluation.measurement import Measurement
-from infolm.models.sentence import Posterior, SentenceModel
+from infolm.models.latent import Posterior
+from infolm.models.sentence import SentenceModel
 
 PORTION = 1000
 """Questions whose codes are held at once."""

@@ -1,6 +1,9 @@
 """The uses of a latent code (Livne et al. 2020, sections 4.6 and 4.7): sentences to codes, codes to
 sentences, and what can be done between.
 
+Codes are Gaussian, or of several variables with classes, where the way from one code to another
+changes a variable after the other, and the distance is the number of those that differ.
+
 Every sentence has random numbers of its own, for its code and for its words: which others are
 written beside it changes nothing but rounding. Models are in evaluation mode.
 """
@@ -18,16 +21,28 @@ from torch import Tensor
 from infolm.data.sentences import Lines, SentencesConfig
 from infolm.data.tokens import NO_TOKEN, Tokenizer
 from infolm.errors import InfolmError
-from infolm.evaluation.latent import posteriors
+from infolm.evaluation.latent import centre, encoded, placed, posteriors
 from infolm.evaluation.likelihood import Progress
 from infolm.generation.sampling import SamplingSettings, draw, own_uniforms
-from infolm.models.sentence import Posterior, SentenceModel
+from infolm.models.build import LatentModel
+from infolm.models.latent import (
+    Categories,
+    GaussianLatent,
+    Latent,
+    Posterior,
+    Proposal,
+    Quantised,
+    QuantisedLatent,
+)
+from infolm.models.sentence import SentenceModel
+from infolm.models.symbol import SymbolModel
 
 Tokens = npt.NDArray[np.int64]
 """A sentence, (n,), without its <eos>."""
 
 MEAN, SAMPLE, PERTURBED = 0.0, 1.0, 10.0
-"""Factors on the deviation of q(z | x), for the three reconstructions of table 11."""
+"""Factors on the deviation of q(z | x), for the three reconstructions of table 11. Of classes there
+are the likeliest, `MEAN`, and a draw, `SAMPLE`; of quantised codes the first alone."""
 
 GREEDY = SamplingSettings(greedy=True)
 
@@ -38,27 +53,72 @@ ENTRIES = 2**24
 # -- codes ----------------------------------------------------------------------------------
 
 
-def drawn(posterior: Posterior, scale: float, generator: torch.Generator) -> Tensor:
-    """z ~ N(mean, (scale sigma)^2), (S, Z): 0 is the mean itself, 1 a draw from q(z | x)."""
-    return posterior.at(scale * _normal(generator, *posterior.mean.shape))
+def drawn(proposal: Proposal, scale: float, generator: torch.Generator) -> Tensor:
+    """z ~ N(mean, (scale sigma)^2), (S, Z): 0 is the mean itself, 1 a draw from q(z | x). Of
+    classes 0 is the likeliest, and all else a draw; a quantised code is as it is."""
+    match proposal:
+        case Posterior():
+            return proposal.at(scale * _normal(generator, *proposal.mean.shape))
+        case Categories() if scale != MEAN:
+            count, variables, _ = proposal.log_probs.shape
+            chances = _uniform(generator, count, variables).flatten()
+            return draw(proposal.log_probs.flatten(0, 1), chances).view(count, variables)
+        case _:
+            return centre(proposal)
+
+
+def of_prior(latent: Latent, num: int, deviation: float, generator: torch.Generator) -> Tensor:
+    """`num` codes of N(0, deviation^2), or of classes that are all as likely."""
+    if isinstance(latent, GaussianLatent):
+        return deviation * _normal(generator, num, latent.config.size)
+    chances = _uniform(generator, num, latent.config.variables)
+    return of_places(latent, (chances * latent.config.classes).long())
+
+
+def places(proposal: Proposal) -> Tensor:
+    """Where sentences are among codes: the means, (S, Z), or the likeliest classes, (S, L)."""
+    if isinstance(proposal, Quantised):
+        return proposal.codes
+    return centre(proposal)
+
+
+def of_places(latent: Latent, found: Tensor) -> Tensor:
+    """The codes that a decoder takes for `places`: of quantised ones the entries side by side."""
+    if not isinstance(latent, QuantisedLatent):
+        return found
+    classes = found.to(latent.codebook.device)
+    variables = torch.arange(latent.config.variables, device=classes.device)
+    return latent.codebook[variables, classes].flatten(1)
 
 
 def between(a: Tensor, b: Tensor, steps: int) -> Tensor:
-    """`steps` codes at equal distances from a to b, both included: (Z,), (Z,) -> (steps, Z)."""
-    return torch.lerp(a, b, torch.linspace(0, 1, steps, dtype=a.dtype)[:, None])
+    """`steps` codes from a to b, both included: (Z,), (Z,) -> (steps, Z).
+
+    Vectors at equal distances. Classes, which are whole numbers, change from a's to b's one
+    variable after the other, at equal shares of those that differ.
+    """
+    if a.is_floating_point():
+        return torch.lerp(a, b, torch.linspace(0, 1, steps, dtype=a.dtype)[:, None])
+    differ = a != b
+    changed = torch.linspace(0, int(differ.sum()), steps, dtype=torch.float64).round()
+    return torch.where(differ & (differ.cumsum(0) <= changed[:, None]), b, a)
 
 
-def nearest(queries: Tensor, means: Tensor, num: int) -> tuple[Tensor, Tensor]:
-    """The `num` means (S, Z) nearest to each query (Q, Z), exactly: their Euclidean distances and
-    their numbers, (Q, num) each, the nearest first."""
-    num = min(num, len(means))
+def nearest(queries: Tensor, codes: Tensor, num: int) -> tuple[Tensor, Tensor]:
+    """The `num` codes (S, Z) nearest to each query (Q, Z), exactly: their distances and their
+    numbers, (Q, num) each, the nearest first. Of vectors the distance is Euclidean; of classes the
+    number of variables that differ."""
     distances, numbers = [], []
-    for block in queries.split(max(1, ENTRIES // len(means))):
-        # A product of matrices would be faster, and lose what is between codes that nearly agree.
-        all_distances = torch.cdist(block, means, compute_mode="donot_use_mm_for_euclid_dist")
-        found = all_distances.topk(num, largest=False)
-        distances.append(found.values)
-        numbers.append(found.indices)
+    for block in queries.split(max(1, ENTRIES // len(codes))):
+        if codes.is_floating_point():
+            # A product of matrices would be faster, and lose what is between codes that nearly
+            # agree.
+            every = torch.cdist(block, codes, compute_mode="donot_use_mm_for_euclid_dist")
+        else:
+            every = torch.cdist(block.double(), codes.double(), p=0)
+        found = every.sort(stable=True, dim=1)
+        distances.append(found.values[:, :num])
+        numbers.append(found.indices[:, :num])
     return torch.cat(distances), torch.cat(numbers)
 
 
@@ -78,6 +138,11 @@ def _normal(generator: torch.Generator, num: int, size: int) -> Tensor:
     return rows
 
 
+def _uniform(generator: torch.Generator, num: int, size: int) -> Tensor:
+    """In [0, 1), (num, size), each row from a seed of its own."""
+    return torch.stack([own_uniforms(generator, size) for _ in range(num)])
+
+
 def _generators(seed: int) -> list[torch.Generator]:
     """For choosing sentences, for codes and for words: what one gives does not depend on how much
     another has given."""
@@ -90,23 +155,39 @@ def _generators(seed: int) -> list[torch.Generator]:
 
 @torch.inference_mode()
 def decode(
-    model: SentenceModel,
+    model: LatentModel,
     z: Tensor,
     settings: SamplingSettings,
     longest: int,
     eos: int,
     generator: torch.Generator,
 ) -> list[Tokens]:
-    """The sentences of codes z (B, Z), each up to its <eos> or to `longest` tokens.
+    """The sentences of codes z (B, ...), each up to its <eos> or to `longest` tokens.
 
-    All are written side by side, a word a step; those that have ended leave the batch.
+    All are written side by side, a word a step; those that have ended leave the batch. A model of
+    single symbols writes one word.
     """
     rows = max(1, ENTRIES // model.vocabulary)
     written: list[Tokens] = []
-    for part in z.to(model.embedding).split(rows):
+    for part in placed(model, z).split(rows):
         uniforms = [own_uniforms(generator, longest) for _ in part]
-        written += _decoded(model, part, settings, uniforms, eos) if uniforms else []
+        if not uniforms:
+            continue
+        if isinstance(model, SymbolModel):
+            written += _symbols(model, part, settings, uniforms, eos)
+        else:
+            written += _decoded(model, part, settings, uniforms, eos)
     return written
+
+
+def _symbols(
+    model: SymbolModel, z: Tensor, settings: SamplingSettings, uniforms: list[Tensor], eos: int
+) -> list[Tokens]:
+    """A word of each code; none where <eos> is drawn."""
+    hidden = model.decoder(model.latent.read(z))
+    log_probs = model.softmax.log_probs(hidden, model.embedding)
+    words = _next(log_probs, settings, torch.stack(uniforms)[:, 0].to(z.device)).cpu().numpy()
+    return [word[word != eos] for word in words[:, None]]
 
 
 def _decoded(
@@ -143,7 +224,7 @@ def _next(log_probs: Tensor, settings: SamplingSettings, uniforms: Tensor) -> Te
 
 
 def reconstruct(
-    model: SentenceModel,
+    model: LatentModel,
     lines: Lines,
     scale: float,
     settings: SamplingSettings,
@@ -152,7 +233,7 @@ def reconstruct(
 ) -> list[Tokens]:
     """Each sentence written anew from its code: of `MEAN`, `SAMPLE` or `PERTURBED` scale."""
     _, of_codes, of_words = _generators(seed)
-    z = drawn(posteriors(model, lines), scale, of_codes)
+    z = drawn(encoded(model, lines), scale, of_codes)
     return decode(model, z, settings, longest, lines.eos, of_words)
 
 
@@ -206,7 +287,7 @@ class SentenceWriter:
     are refused. The same seed gives the same sentences, the first ones for any number of them.
     """
 
-    model: SentenceModel
+    model: LatentModel
     tokenizer: Tokenizer
     feed: SentencesConfig
     longest: int
@@ -224,7 +305,8 @@ class SentenceWriter:
     ) -> list[Reconstruction]:
         """Table 11: from the mean, from a draw of q(z | x), from one of ten times its deviation.
 
-        The noise is the same at every scale. An auto-encoder has a mean alone: scales=(MEAN,).
+        The noise is the same at every scale. Not every kind of code has all of them: see `MEAN`.
+        An auto-encoder has a mean alone.
         """
         settings = self.settings, self.longest, self.seed
         written = [self._texts(reconstruct(self.model, lines, s, *settings)) for s in scales]
@@ -232,9 +314,10 @@ class SentenceWriter:
         return [Reconstruction(*row) for row in zip(self._texts(lines), rows, strict=True)]
 
     def interpolate(self, a: str, b: str, steps: int) -> list[str]:
-        """From the mean code of one sentence to that of another, both included (table 10)."""
-        start, end = posteriors(self.model, self.read([a, b])).mean
-        return self._written(between(start, end, steps))
+        """From the code in the middle of q(z | x) of one sentence to that of another, both included
+        (table 10); see `between`."""
+        start, end = places(encoded(self.model, self.read([a, b])))
+        return self._written(of_places(self.model.latent, between(start, end, steps)))
 
     def perturb(self, sentence: str, num: int, scale: float = PERTURBED) -> list[str]:
         """`num` sentences from N(mean, (scale sigma)^2) of one."""
@@ -244,25 +327,27 @@ class SentenceWriter:
         return self._written(drawn(copies, scale, of_codes))
 
     def sample(self, num: int, deviation: float = 0.1) -> list[str]:
-        """`num` sentences from N(0, deviation^2), as appendix D.3 has it; 1 is the prior."""
+        """`num` sentences from N(0, deviation^2), as appendix D.3 has it; 1 is the prior. Of
+        classes from the prior, which is uniform."""
         _, of_codes, _ = _generators(self.seed)
-        return self._written(deviation * _normal(of_codes, num, self.model.config.latent.size))
+        return self._written(of_prior(self.model.latent, num, deviation, of_codes))
 
     def sample_aggregated(self, lines: Lines, num: int) -> list[str]:
         """`num` sentences from the aggregated posterior 1/S sum_i q(z | x_i) of `lines`: each from
         a code of one of them, which is drawn as well."""
         of_sentences, of_codes, _ = _generators(self.seed)
         numbers = torch.randint(len(lines), (num,), generator=of_sentences).numpy()
-        chosen = posteriors(self.model, lines.chosen(numbers))
+        chosen = encoded(self.model, lines.chosen(numbers))
         return self._written(drawn(chosen, SAMPLE, of_codes))
 
     def neighbours(
         self, sentences: Sequence[str], lines: Lines, num: int, report: Progress | None = None
     ) -> list[list[Neighbour]]:
-        """For each sentence the `num` of `lines` whose mean codes are nearest, repeats left out."""
-        queries = posteriors(self.model, self.read(sentences)).mean
+        """For each sentence the `num` of `lines` whose codes, in the middle of q(z | x), are
+        nearest, repeats left out; see `nearest`."""
+        queries = places(encoded(self.model, self.read(sentences)))
         lines = distinct(lines)
-        found = nearest(queries, posteriors(self.model, lines, report).mean, num)
+        found = nearest(queries, places(encoded(self.model, lines, report)), num)
         return [
             [
                 Neighbour(self.tokenizer.decode(lines[number]), distance)
@@ -277,6 +362,11 @@ class SentenceWriter:
         "question ? <unk> ... <unk>", with an <unk> for each word of the answer, is written anew
         from its mean code: the likeliest word each time, but never <unk>.
         """
+        if isinstance(self.model, SymbolModel):
+            raise InfolmError(
+                "a model of single symbols answers no questions: take a run whose model.kind is "
+                "sentence"
+            )
         unk, mark = self._blank(), self._question_mark()
         asked = self.read([question.rstrip().removesuffix("?")])[0]
         lines = Lines.of([[*asked, mark, *[unk] * n] for n in lengths], self.tokenizer.eos)
@@ -301,6 +391,11 @@ class SentenceWriter:
             raise InfolmError(f"sentence {number} is empty: give it a word")
         if self.tokenizer.eos in tokens:
             raise InfolmError(f"sentence {number} has more than one line: give it as one")
+        if len(tokens) > 1 and isinstance(self.model, SymbolModel):
+            raise InfolmError(
+                f"sentence {number} has {len(tokens):,} words, and the model is one of single "
+                "symbols: give one"
+            )
         if len(tokens) > limit and self.feed.beyond == "refuse":
             raise InfolmError(
                 f"sentence {number} has {len(tokens):,} tokens, and the model has learnt from "

@@ -282,7 +282,8 @@ def _draw_reconstruction(axes: Axes, history: History, codes: Codes) -> None:
     _draw_named_events(axes, history)
     axes.set_xlim(0, history.step * 1.01)
     axes.set_ylim(*_limits(history, [history.training.thinned(POINTS), codes.reconstruction]))
-    axes.set_ylabel("loss given the code,\nnats per token")
+    what = "bound on the loss" if codes.bounded else "loss given the code"
+    axes.set_ylabel(f"{what},\nnats per token")
     _mark_epochs(axes, history.epochs)
 
 

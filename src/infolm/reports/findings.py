@@ -17,15 +17,14 @@ from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.posterior import picture
 from infolm.evaluation.suite import BASELINE, TrueLogProbs
 from infolm.experiment import corpus_of, lines_of
-from infolm.generation.latent import MEAN, PERTURBED, SAMPLE
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
 from infolm.models.build import build_model
 from infolm.models.encoder_decoder import EncoderDecoder
-from infolm.models.sentence import SentenceConfig
 from infolm.objectives.sentence import AeConfig
+from infolm.objectives.vq import VqConfig
 from infolm.reports.history import History
-from infolm.reports.latent import LatentFindings, LatentPlots
+from infolm.reports.latent import LatentFindings, LatentPlots, has_codes
 from infolm.reports.regularisers import warnings
 from infolm.trained import TrainedRun
 from infolm.trained_sentences import SentenceRun
@@ -42,8 +41,8 @@ RECONSTRUCTIONS, INTERPOLATION = 5, 9
 @dataclass(frozen=True)
 class Plots:
     """Each an SVG. course: of the training. after: the validations after the switch, for a run with
-    a regulariser; empty before there are two. regularisers: by name. latent: of a sentence model,
-    once there are weights."""
+    a regulariser; empty before there are two. regularisers: by name. latent: of a model with
+    codes, once there are weights."""
 
     course: str = ""
     after: str = ""
@@ -90,10 +89,10 @@ class Findings:
         except InfolmError as error:
             corpus, missing = None, str(error).rstrip(".")
         measurements = measurement.read(folder.measurements)
-        codes = latent(folder, corpus) if isinstance(recipe.model, SentenceConfig) else None
+        codes = latent(folder, corpus) if has_codes(recipe) else None
         if codes:
             drawn = replace(drawn, latent=latent_plots(codes, recipe))
-        running = corpus and not isinstance(recipe.model, SentenceConfig)
+        running = corpus and not has_codes(recipe)
         known = truth(recipe.data, tokenizer) if running else None
         true: TrueLogProbs = {}
         if corpus and running:
@@ -172,21 +171,22 @@ def latent(folder: RunFolder, corpus: Corpus | None) -> LatentFindings | None:
     chosen = some(text, RECONSTRUCTIONS, SAMPLE_SEED)
     longest = 2 * int(chosen.lengths.max())  # a spoilt code may have no end
     writer = run.writer(seed=SAMPLE_SEED, longest=longest, unknown=True)
-    scales = (MEAN, SAMPLE, PERTURBED) if run.has_distribution else (MEAN,)
     first, second = (run.tokenizer.decode(chosen[i]) for i in (0, -1))
     return LatentFindings(
         picture(run.model, text),
-        writer.reconstruct(chosen, scales),
+        writer.reconstruct(chosen, list(run.scales.values())),
         writer.interpolate(first, second, INTERPOLATION),
         writer.sample(SAMPLES, run.deviation) if run.has_distribution else [],
         run.deviation,
+        list(run.scales),
     )
 
 
 def latent_plots(found: LatentFindings, recipe: Recipe) -> LatentPlots:
     from infolm.reports.picture import draw_latent
 
-    return draw_latent(found.picture, isinstance(recipe.objective, AeConfig))
+    prior = not isinstance(recipe.objective, AeConfig)
+    return draw_latent(found.picture, isinstance(recipe.objective, AeConfig | VqConfig), prior)
 
 
 def is_locked(folder: RunFolder) -> bool:
@@ -217,7 +217,7 @@ def samples(folder: RunFolder) -> list[str]:
     """What `infolm generate` writes with the best weights; nothing where there are none yet."""
     if not folder.model.exists():
         return []
-    if isinstance(load_recipe(str(folder.recipe)).model, SentenceConfig):  # see `latent`
+    if has_codes(load_recipe(str(folder.recipe))):  # see `latent`
         return []
     run = TrainedRun.open(folder.path)
     if isinstance(run.model, EncoderDecoder):  # which writes only what it has read

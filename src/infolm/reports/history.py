@@ -66,11 +66,13 @@ class Series:
 class Codes:
     """The course of a sentence model's codes.
 
-    reconstruction: the loss of the validation split given its codes, nats per token. kl,
-    information: of that split, nats per sentence; training_kl: in training. weight: of the KL in
-    the loss, where it is part of it. All but the first are empty where codes are points.
+    reconstruction: the loss of the validation split given its codes, nats per token, or where
+    `bounded` a bound on the loss. kl, information: of that split, nats per sentence; training_kl:
+    in training. weight: of the KL in the loss, where it is part of it. All but the first are empty
+    where codes are points.
     """
 
+    bounded: bool
     reconstruction: Series
     kl: Series
     information: Series
@@ -168,10 +170,10 @@ def _codes(
         return None
     reconstruction = _series(validations, "nll")
     if main == "ae":  # which records a KL that nothing has taught
-        return Codes(reconstruction, *(_series([], "") for _ in range(4)))
+        return Codes(False, reconstruction, *(_series([], "") for _ in range(4)))
     of_codes = (_series(validations, name) for name in ("kl", "information"))
     in_training = (_series(steps, f"{main}/{name}") for name in ("kl", "kl_weight"))
-    return Codes(reconstruction, *of_codes, *in_training)
+    return Codes(main == "monte-carlo", reconstruction, *of_codes, *in_training)
 
 
 def _regularisers(steps: Sequence[dict[str, Any]], main: str) -> dict[str, dict[str, Series]]:

@@ -1,4 +1,4 @@
-"""The codes of a sentence model in a report: whether they have collapsed, and what to try if so.
+"""The codes of a model in a report: whether they have collapsed, and what to try if so.
 
 A posterior has collapsed where q(z | x) is the same for every sentence x: a code then tells nothing
 of its sentence, and the decoder is a language model that does without it (Bowman et al. 2015).
@@ -16,9 +16,13 @@ from infolm.evaluation.latent_suite import METHOD, OF_DISTRIBUTIONS
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.posterior import Picture
 from infolm.generation.latent import Reconstruction
+from infolm.models.latent import AnyLatentConfig, GaussianConfig
 from infolm.models.sentence import SentenceConfig
+from infolm.models.symbol import SymbolConfig
+from infolm.objectives.monte_carlo import MonteCarloConfig
 from infolm.objectives.sentence import AeConfig
 from infolm.objectives.vae import VaeConfig
+from infolm.objectives.vq import VqConfig
 from infolm.reports.page import code, figure, folded, number, paragraph, strong
 
 NOTHING = 0.1
@@ -34,6 +38,10 @@ HALF = 0.5
 """Of the ceiling: information beyond this is no sign of a collapse, however few units carry it."""
 FULL = 0.95
 """Of the ceiling: from here on the number of sentences is the limit, not the code."""
+FAST = 0.9
+"""Decay of a codebook's running means that follow the encoder in some ten steps."""
+MANY = 16
+"""Codes of a sentence beyond which the thesis sees little gain."""
 NEAR_FLOOR = 0.5
 """Nats by which the mean of ln sigma^2 may be above its floor and still be called at it."""
 
@@ -46,13 +54,19 @@ MEASURES = {  # metric: what it is, decimals
     "melbo_perplexity": ("MELBO: bound on the perplexity", 2),
     "reconstruction_nll": ("loss of a sentence given its own code", 2),
     "reconstruction_perplexity": ("perplexity of a sentence given its own code", 2),
+    "latent_usage": ("latent usage: what a code holds of its sentence", 3),
+    "latent_usage_per_token": ("the same per token", 4),
+    "latent_usage_effective": ("effective number of codes behind it", 1),
     "kl": ("KL divergence of q(z|x) from the prior", 3),
     "mutual_information": ("mutual information of sentence and code", 3),
     "active_units": ("active units", 0),
     "latent_entropy": ("entropy of the codes", 2),
     "latent_entropy_control": ("the same estimate from draws of N(0, 1)", 2),
     "latent_entropy_normal": ("entropy of N(0, 1)", 2),
+    "perplexity_of_classes": ("classes in use, by their perplexity", 2),
     "bleu_mean": ("BLEU of reconstructions from the mean", 3),
+    "bleu_likeliest": ("BLEU of reconstructions from the likeliest classes", 3),
+    "bleu_nearest": ("BLEU of reconstructions from the nearest entries", 3),
     "bleu_sampled": ("BLEU of reconstructions from a sample", 3),
 }
 SPLITS = {"valid": "validation split", "test": "test split"}
@@ -60,29 +74,40 @@ GLANCE = (
     "elbo_perplexity",
     "importance_weighted_perplexity",
     "melbo_perplexity",
+    "latent_usage",
     "bleu_mean",
+    "bleu_likeliest",
+    "bleu_nearest",
     "bleu_sampled",
 )
 """Those that stand at the top of the report, where they are measured."""
-WRITTEN = ("the mean", "a draw", "tenfold")
-"""What a reconstruction is written from: the mean of q(z | x), a draw from it, and one with ten
-times its deviation."""
+WRITTEN = {  # what a reconstruction is written from: a name, and what it is
+    "mean": ("the mean", "from the mean of q(z|x)"),
+    "likeliest": ("likeliest", "from the likeliest classes"),
+    "nearest": ("nearest", "from the nearest entries of the codebooks"),
+    "drawn": ("a draw", "from a draw of q(z|x)"),
+    "10 times": ("tenfold", "from one with ten times the deviation"),
+}
 
 KL_CAPTION = (
     "KL divergence of q(z|x) from the prior by dimension of the code, the largest first. A unit is "
     "active if the mean of q(z|x) varies between sentences, its variance being above 0.01."
 )
+KL_OF_CLASSES_CAPTION = (
+    "KL divergence of q(z|x) from the prior by variable of the code, the largest first. A unit is "
+    "active if its class tells more than 0.01 nats of a sentence."
+)
 HISTOGRAM_CAPTION = (
     "How likely a sentence is given its own code and given another's, and where a code is drawn "
     "from a distribution, how likely the code is given its own sentence and another. The less the "
-    "two overlap, the more a code tells (figure 3 of the paper). Each histogram is to its own "
-    "height; the outermost hundredth of either, on both sides, is beyond the axis."
+    "two overlap, the more a code tells (figure 3 of Livne et al. 2020). Each histogram is to its "
+    "own height; the outermost hundredth of either, on both sides, is beyond the axis."
 )
 BOUNDS_CAPTION = (
     "Left, the loss that MELBO allows when it is computed from fewer of the sentences, with a band "
-    "of one deviation over random choices of them (figure 5). Right, the bounds on ln p(x) of "
-    "single sentences, dashed their means (figure 6); the outermost hundredth of either, on both "
-    "sides, is beyond the axis."
+    "of one deviation over random choices of them (figure 5 of Livne et al. 2020). Right, the "
+    "bounds on ln p(x) of single sentences, dashed their means (figure 6); the outermost hundredth "
+    "of either, on both sides, is beyond the axis."
 )
 
 Row = tuple[str, str, str, str]
@@ -99,9 +124,9 @@ class Diagnosis(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LatentFindings:
-    """reconstructions: at the scales `WRITTEN` of q's deviation, or the first of them alone.
-    interpolation: sentences written at equal steps from one code to another, ends included.
-    samples: written from codes of N(0, deviation^2), which no sentence has; of an auto-encoder
+    """reconstructions: from each of `scales`, which are keys of `WRITTEN`. interpolation: sentences
+    written on the way from one code to another, ends included. samples: written from codes of
+    N(0, deviation^2), or of classes drawn uniformly, which no sentence has; of an auto-encoder
     none."""
 
     picture: Picture
@@ -109,16 +134,27 @@ class LatentFindings:
     interpolation: Sequence[str]
     samples: Sequence[str]
     deviation: float = 0.1
+    scales: Sequence[str] = ("mean", "drawn", "10 times")
 
 
 @dataclass(frozen=True)
 class LatentPlots:
-    """Each an SVG: KL by dimension, the histograms of figure 3, and those of figures 5 and 6; the
-    first and the last empty where the code is a point."""
+    """Each an SVG: KL by unit, the histograms of figure 3, and those of figures 5 and 6; the first
+    empty where the code is a point, the last where there is no prior either."""
 
     dimensions: str = ""
     histograms: str = ""
     bounds: str = ""
+
+
+def has_codes(recipe: Recipe) -> bool:
+    return isinstance(recipe.model, SentenceConfig | SymbolConfig)
+
+
+def latent_of(recipe: Recipe) -> AnyLatentConfig:
+    """The section of a recipe whose model has codes."""
+    assert isinstance(recipe.model, SentenceConfig | SymbolConfig)
+    return recipe.model.latent
 
 
 def diagnosis(picture: Picture, recipe: Recipe) -> Diagnosis:
@@ -130,19 +166,20 @@ def diagnosis(picture: Picture, recipe: Recipe) -> Diagnosis:
     that does not listen.
     partly collapsed: less than `HALF` of what can be seen, and `LITTLE` or in `FEW` units.
     """
-    point = isinstance(recipe.objective, AeConfig)
-    if point:
-        verdict: Verdict = "healthy" if heard(picture) >= NOTHING else "collapsed"
+    verdict = _verdict(picture)
+    if isinstance(recipe.objective, AeConfig):
+        verdict = "healthy" if heard(picture) >= NOTHING else "collapsed"
         found = _of_points(picture)
+    elif isinstance(recipe.objective, VqConfig):
+        found = _of_entries(picture, verdict)
     else:
-        verdict = _verdict(picture)
         found = {
             "collapsed": _collapsed,
             "partly collapsed": _partly_collapsed,
             "healthy": _healthy,
         }[verdict](picture)
     advice = "" if verdict == "healthy" else f" {_advice(recipe)}"
-    floor = "" if point or not at_floor(picture, recipe) else f" {_floored(recipe)}"
+    floor = f" {_floored(recipe)}" if at_floor(picture, recipe) else ""
     return Diagnosis(verdict, found + advice + floor)
 
 
@@ -176,10 +213,11 @@ def mean_log_variance(picture: Picture) -> float:
 
 
 def at_floor(picture: Picture, recipe: Recipe) -> bool:
-    """Whether q(z | x) is as narrow as the recipe lets it be."""
-    assert isinstance(recipe.model, SentenceConfig)
-    floor = recipe.model.latent.least_log_variance
-    return mean_log_variance(picture) < floor + NEAR_FLOOR
+    """Whether q(z | x) has a variance, and is as narrow as the recipe lets it be."""
+    latent = latent_of(recipe)
+    if not isinstance(latent, GaussianConfig) or isinstance(recipe.objective, AeConfig):
+        return False
+    return mean_log_variance(picture) < latent.least_log_variance + NEAR_FLOOR
 
 
 def _told(picture: Picture) -> str:
@@ -199,8 +237,8 @@ def _collapsed(picture: Picture) -> str:
         )
     return (
         f"The posterior has collapsed: {_told(picture)} about its sentence, the mean KL from the "
-        f"prior is {picture.mean_kl:.2f} nats and {_active(picture)}, so the decoder is a language "
-        "model that does without the code."
+        f"prior is {picture.mean_kl:.2f} nats and {_active(picture)}, so the decoder does without "
+        "the code."
     )
 
 
@@ -241,9 +279,25 @@ def _of_points(picture: Picture) -> str:
     )
 
 
+def _of_entries(picture: Picture, verdict: Verdict) -> str:
+    opening = (
+        "The code is the nearest entries of codebooks, of which nothing is left open, so it always "
+        f"costs {picture.mean_kl:.2f} nats; "
+    )
+    if heard(picture) < NOTHING and picture.information > ERRORS * picture.information_error:
+        return (
+            f"{opening}but the decoder does not read it, as a sentence is only {heard(picture):.2f}"
+            " nats likelier given its own code than given another's."
+        )
+    shown = f"of the {picture.ceiling:.2f} that {picture.sentences:,} sentences can show"
+    what = "the decoder reads it, and" if verdict == "healthy" else "but"
+    return f"{opening}{what} {_told(picture)} about its sentence, {shown}, and {_active(picture)}."
+
+
 def _floored(recipe: Recipe) -> str:
-    assert isinstance(recipe.model, SentenceConfig)
-    floor = recipe.model.latent.least_log_variance
+    latent = latent_of(recipe)
+    assert isinstance(latent, GaussianConfig)
+    floor = latent.least_log_variance
     why = ", as the loss of MIM is the smaller the narrower it is" if _is_mim(recipe) else ""
     return (
         f"The variance of q(z|x) is at its floor (`model.latent.least_log_variance={floor:g}`)"
@@ -256,34 +310,66 @@ def _is_mim(recipe: Recipe) -> bool:
     return recipe.objective.kind == "mim"
 
 
-def remedies(recipe: Recipe) -> list[tuple[str, str]]:
-    """What was published against a collapse and the recipe does not do yet: what it is, and the
-    overrides that switch it on."""
-    assert isinstance(recipe.model, SentenceConfig)
-    objective = recipe.objective
+Remedy = tuple[str, str]
+"""What it is, and the overrides that switch it on."""
+
+
+def remedies(recipe: Recipe) -> list[Remedy]:
+    """What was published against a collapse and the recipe does not do yet."""
+    match recipe.objective:
+        case VaeConfig() as objective:
+            return _of_vae(objective, latent_of(recipe))
+        case MonteCarloConfig() as objective:
+            return [*_of_monte_carlo(objective, latent_of(recipe)), *_of_decoder(recipe)]
+        case VqConfig() as objective if objective.decay > FAST:
+            faster = ("entries that follow the encoder faster", f"objective.decay={FAST:g}")
+            return [faster, *_of_decoder(recipe)]
+        case _:
+            return _of_decoder(recipe)
+
+
+def _of_vae(objective: VaeConfig, latent: AnyLatentConfig) -> list[Remedy]:
     found = []
-    if isinstance(objective, VaeConfig):
-        if objective.kl.schedule != "cyclical":
-            cycles = f"objective.kl.schedule=cyclical objective.kl.steps={objective.kl.steps}"
-            found.append(("a KL weight that rises from 0 again and again", cycles))
-        if not objective.free_bits.nats:
-            free = "objective.free_bits.nats=5 objective.free_bits.per=sentence"
-            found.append(("some nats of KL that cost nothing", free))
-        if not objective.lagging:
-            found.append(("an encoder that may catch up", "objective.lagging=true"))
-        if recipe.model.latent.batch_norm is None:
-            found.append(("normalised means", "model.latent.batch_norm=0.6"))
-        found.append(("a lower KL weight", f"objective.kl.weight={objective.kl.weight / 2:g}"))
-        found.append(("or an objective that asks for information", "objective.kind=mim"))
-    else:
-        words = min(recipe.model.decoder.dropout.embedding + 0.25, 0.75)
-        found.append(
-            (
-                "longer training, or a decoder that is told fewer of the words before",
-                f"model.decoder.dropout.embedding={words:g}",
-            )
-        )
+    if objective.kl.schedule != "cyclical":
+        cycles = f"objective.kl.schedule=cyclical objective.kl.steps={objective.kl.steps}"
+        found.append(("a KL weight that rises from 0 again and again", cycles))
+    if not objective.free_bits.nats:
+        free = "objective.free_bits.nats=5 objective.free_bits.per=sentence"
+        found.append(("some nats of KL that cost nothing", free))
+    if not objective.lagging:
+        found.append(("an encoder that may catch up", "objective.lagging=true"))
+    if isinstance(latent, GaussianConfig) and latent.batch_norm is None:
+        found.append(("normalised means", "model.latent.batch_norm=0.6"))
+    found.append(("a lower KL weight", f"objective.kl.weight={objective.kl.weight / 2:g}"))
+    found.append(("or an objective that asks for information", "objective.kind=mim"))
     return found
+
+
+def _of_monte_carlo(objective: MonteCarloConfig, latent: AnyLatentConfig) -> list[Remedy]:
+    """More weight for the mutual information; an estimator, and samples, that see more of it."""
+    asked = {
+        "none": ("a weight for the information", "objective.augment=kl objective.lambda=0.3"),
+        "power": ("a higher power", f"objective.alpha={2 * objective.alpha:g}"),
+    }
+    more = ("more weight for the information", f"objective.lambda={(1 + objective.weight) / 2:g}")
+    found = [asked.get(objective.augment, more)]
+    samples = 4 * objective.samples
+    if isinstance(latent, GaussianConfig) and objective.estimator != "dreg":
+        found.append(("a gradient with less noise", "objective.estimator=dreg"))
+    if not isinstance(latent, GaussianConfig) and objective.estimator != "vimco":
+        vimco = f"objective.estimator=vimco objective.samples={samples}"
+        found.append(("a gradient with less noise", vimco))
+    if objective.samples < MANY:
+        found.append(("more codes of a sentence", f"objective.samples={samples}"))
+    return found
+
+
+def _of_decoder(recipe: Recipe) -> list[Remedy]:
+    if not isinstance(recipe.model, SentenceConfig):
+        return [("longer training", f"train.epochs={2 * recipe.train.epochs}")]
+    words = min(recipe.model.decoder.dropout.embedding + 0.25, 0.75)
+    what = "longer training, or a decoder that is told fewer of the words before"
+    return [(what, f"model.decoder.dropout.embedding={words:g}")]
 
 
 def _advice(recipe: Recipe) -> str:
@@ -299,6 +385,9 @@ def glance(found: LatentFindings, recipe: Recipe, measurements: Sequence[Measure
         ("ln p(x|z) given its own code, above another's, nats", f"{heard(picture):,.2f}", "", ""),
         ("active units", f"{picture.active.sum():,}", "", f"of {len(picture.active):,}"),
     ]
+    if not isinstance(latent := latent_of(recipe), GaussianConfig):
+        used = f"{picture.classes.mean():.1f}"
+        rows.append(("classes in use, by their perplexity", used, "", f"of {latent.classes:,}"))
     if not isinstance(recipe.objective, AeConfig):
         rows = [
             (
@@ -378,7 +467,8 @@ def latent_section(
         how = f"The bounds and BLEU are measured by {code(f'infolm evaluate {path}')}"
         parts.append(paragraph(f"{how}.", "note"))
     if plots.dimensions:
-        parts.append(figure(plots.dimensions, KL_CAPTION))
+        of_classes = len(found.picture.classes)
+        parts.append(figure(plots.dimensions, KL_OF_CLASSES_CAPTION if of_classes else KL_CAPTION))
     parts.append(figure(plots.histograms, HISTOGRAM_CAPTION))
     if plots.bounds:
         parts.append(figure(plots.bounds, BOUNDS_CAPTION))
@@ -392,23 +482,26 @@ def _with_code(sentence: str) -> str:
 
 def reconstruction_section(found: LatentFindings) -> list[str]:
     """What comes back from the codes of sentences, and what lies between two of them."""
+    names, sources = zip(*(WRITTEN[scale] for scale in found.scales), strict=True)
     parts = [
         paragraph(
-            "Sentences of the validation split, and what the decoder writes from their codes: from "
-            "the mean of q(z|x), and where it is a distribution, from a draw, and from one with "
-            "ten times the deviation.",
+            "Sentences of the validation split, and what the decoder writes from their codes: "
+            f"{', '.join(sources)}.",
             "note",
         )
     ]
     parts += [
-        _listed([("sentence", each.sentence), *zip(WRITTEN, each.written, strict=False)])
+        _listed([("sentence", each.sentence), *zip(names, each.written, strict=True)])
         for each in found.reconstructions
     ]
     if found.interpolation:
         last = max(len(found.interpolation) - 1, 1)
         shares = [f"{i / last:.0%}" for i in range(len(found.interpolation))]
+        way = "At equal steps on the way from one code to another:"
+        if len(found.picture.classes):
+            way = "On the way from one code to another, a variable after the other:"
         parts += [
-            paragraph("At equal steps on the way from one code to another:", "note"),
+            paragraph(way, "note"),
             _listed(list(zip(shares, found.interpolation, strict=True))),
         ]
     return parts

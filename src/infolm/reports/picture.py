@@ -1,4 +1,4 @@
-"""The codes of a sentence model as inline SVGs, in the look of the learning curve."""
+"""The codes of a model as inline SVGs, in the look of the learning curve."""
 
 from collections.abc import Sequence
 
@@ -22,12 +22,15 @@ IDLE = COLOURS["raw"][0]
 Array = npt.NDArray[np.float64]
 
 
-def draw_latent(picture: Picture, point: bool) -> LatentPlots:
-    """All that there is to draw; of codes that are points, the likelihoods alone."""
+def draw_latent(picture: Picture, point: bool, prior: bool = True) -> LatentPlots:
+    """All that there is to draw. Codes that are points have no distribution given a sentence; if
+    they have no `prior` either, there is no bound, but the likelihoods alone."""
     with matplotlib.rc_context(STYLE):
-        if point:
-            return LatentPlots(histograms=_histograms(picture, point))
-        return LatentPlots(_dimensions(picture), _histograms(picture, point), _bounds(picture))
+        return LatentPlots(
+            "" if point else _dimensions(picture),
+            _histograms(picture, point),
+            _bounds(picture) if prior else "",
+        )
 
 
 def span(groups: Sequence[Array]) -> tuple[float, float]:
@@ -56,14 +59,15 @@ def _dimensions(picture: Picture) -> str:
     axes.set_xlim(edges[0], edges[-1])
     axes.set_ylim(0, max(float(kl.max()) * 1.05, 1e-3))
     axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=True))
-    axes.set_xlabel("dimensions, the largest first")
+    units = "variables" if len(picture.classes) else "dimensions"
+    axes.set_xlabel(f"{units}, the largest first")
     axes.set_ylabel("KL, nats")
     figure.legend(loc="outside upper left", ncols=2)
     description = (
-        f"Of {len(kl):,} dimensions {active.sum():,} are active; the KL divergence is "
+        f"Of {len(kl):,} {units} {active.sum():,} are active; the KL divergence is "
         f"{kl[0]:.3f} nats in the largest and {kl[-1]:.3f} in the smallest."
     )
-    return as_svg(figure, "KL divergence by dimension", description, "dimensions-")
+    return as_svg(figure, "KL divergence by unit of the code", description, "dimensions-")
 
 
 def _histograms(picture: Picture, point: bool) -> str:

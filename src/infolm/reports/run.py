@@ -16,10 +16,14 @@ from infolm.config import Expected
 from infolm.evaluation.measurement import BLOCKS, Measurement
 from infolm.evaluation.suite import BASELINE, LANGUAGE
 from infolm.models.encoder_decoder import EncoderDecoderConfig
+from infolm.models.latent import AnyLatentConfig, CategoricalConfig, GaussianConfig
 from infolm.models.recurrent import RecurrentConfig
 from infolm.models.sentence import CoderConfig, SentenceConfig
+from infolm.models.symbol import SymbolConfig
 from infolm.objectives.bmi import PHASE_TWO
+from infolm.objectives.monte_carlo import MonteCarloConfig
 from infolm.objectives.vae import CAUGHT_UP, VaeConfig
+from infolm.objectives.vq import VqConfig
 from infolm.reports.findings import (
     INTERPOLATION,
     SAMPLE_SEED,
@@ -27,8 +31,14 @@ from infolm.reports.findings import (
     SAMPLES,
     Findings,
 )
-from infolm.reports.history import Codes, Series
-from infolm.reports.latent import latent_section, latent_table, reconstruction_section
+from infolm.reports.history import Series
+from infolm.reports.latent import (
+    has_codes,
+    latent_of,
+    latent_section,
+    latent_table,
+    reconstruction_section,
+)
 from infolm.reports.page import (
     code,
     commands,
@@ -102,8 +112,10 @@ def report(found: Findings) -> str:
             paragraph(f"After {escape(paper)}", "source") if paper else "",
             paragraph(summary(found), "lead"),
             "</header>",
-            section("The latent code", coded(found)) if has_codes(found) else "",
-            section("Measurements", (measured_codes if has_codes(found) else measured)(found)),
+            section("The latent code", coded(found)) if has_codes(found.recipe) else "",
+            section(
+                "Measurements", (measured_codes if has_codes(found.recipe) else measured)(found)
+            ),
             section("What it writes", texts) if (texts := of_texts(found)) else "",
             section("From code to sentence", reconstruction_section(found.latent))
             if found.latent
@@ -147,14 +159,45 @@ def summary(found: Findings) -> str:
 def architecture(found: Findings) -> str:
     """What kind of model it is, in words."""
     model = found.recipe.model
+    if isinstance(model, SymbolConfig):
+        opening = f"A model of single symbols ({objective(found)}) with {size(model.latent)}"
+        return f"{opening}, an encoder and a decoder of {model.hidden:,} units, and"
     if isinstance(model, SentenceConfig):
-        sides = f"an encoder of {layers(model.encoder)} and a decoder of {layers(model.decoder)}"
-        if model.encoder == model.decoder:
-            sides = f"an encoder and a decoder of {layers(model.encoder)} each"
-        size = f"{model.latent.size:,} dimension{'s'[: model.latent.size != 1]}"
-        kind = found.recipe.objective.kind
-        return f"A sentence model (objective {kind}) with a code of {size}, {sides}, and"
+        both = " in both directions" if model.bidirectional else ""
+        encoder, decoder = layers(model.encoder) + both, layers(model.decoder)
+        sides = f"an encoder of {encoder} and a decoder of {decoder}"
+        if model.encoder == model.decoder and not both:
+            sides = f"an encoder and a decoder of {encoder} each"
+        return f"A sentence model ({objective(found)}) with {size(model.latent)}, {sides}, and"
     return f"A language model of {layers(model)}"
+
+
+def objective(found: Findings) -> str:
+    """'objective vae'; of a Monte Carlo objective also by which estimator, and what is added."""
+    config = found.recipe.objective
+    if not isinstance(config, MonteCarloConfig):
+        return f"objective {config.kind}"
+    settings = [f"{config.estimator} of {config.samples:,} sample{'s'[: config.samples != 1]}"]
+    if config.augment in ("kl", "renyi"):
+        settings.append(f"{config.augment} with lambda {config.weight:g}")
+    if config.augment == "power":
+        settings.append("power")
+    if config.augment in ("renyi", "power"):
+        settings.append(f"alpha {config.alpha:g}")
+    return f"objective {config.kind}: {', '.join(settings)}"
+
+
+def size(latent: AnyLatentConfig) -> str:
+    """Of a code, in words."""
+    if isinstance(latent, GaussianConfig):
+        return f"a code of {latent.size:,} dimension{'s'[: latent.size != 1]}"
+    plural = "s"[: latent.variables != 1]
+    if isinstance(latent, CategoricalConfig):
+        return f"a code of {latent.variables:,} variable{plural} with {latent.classes:,} classes"
+    return (
+        f"a code of {latent.variables:,} codebook{plural} with {latent.classes:,} entries of "
+        f"{latent.embedding:,} columns"
+    )
 
 
 def layers(model: RecurrentConfig | CoderConfig) -> str:
@@ -167,20 +210,29 @@ def layers(model: RecurrentConfig | CoderConfig) -> str:
 
 def best_loss(found: Findings, loss: float) -> str:
     """The validation loss as what it is: a perplexity, a bound on one, or the objective's own."""
-    shown, objective = strong(number(perplexity(loss), 2)), found.recipe.objective
-    if not has_codes(found):
+    shown = strong(number(perplexity(loss), 2))
+    if not has_codes(found.recipe):
         return f"perplexity is {shown}"
-    if isinstance(objective, VaeConfig) and objective.kl.weight == 1:
-        return f"perplexity is at most {shown}, by the ELBO"
+    if bound := _bound(found):
+        return f"perplexity is at most {shown}, by {bound}"
     return f"loss is {strong(number(loss, 3))} nats per token"
 
 
-def has_codes(found: Findings) -> bool:
-    return isinstance(found.recipe.model, SentenceConfig)
+def _bound(found: Findings) -> str:
+    """Which bound on the likelihood the objective is; empty where it is none."""
+    match found.recipe.objective:
+        case VaeConfig() as config if config.kl.weight == 1:
+            return "the ELBO"
+        case MonteCarloConfig(weight=0) as config if config.augment != "power" or config.alpha == 1:
+            return f"the bound with {config.samples:,} code{'s'[: config.samples != 1]} a sentence"
+        case VqConfig():
+            return "the bound with its one code"
+        case _:
+            return ""
 
 
 def coded(found: Findings) -> list[str]:
-    """Whether the codes of a sentence model are any use."""
+    """Whether the codes of a model are any use."""
     if found.latent is None or found.plots.latent is None:
         why = (
             f"the corpus could not be loaded ({escape(found.missing)})"
@@ -271,7 +323,7 @@ def measured(found: Findings) -> list[str]:
 
 
 def measured_codes(found: Findings) -> list[str]:
-    """The same of a sentence model, whose numbers are of other kinds."""
+    """The same of a model with codes, whose numbers are of other kinds."""
     if found.measurements:
         return latent_table(found.recipe, found.measurements)
     when = "" if found.samples else ", once training has come to its first validation,"
@@ -285,7 +337,9 @@ def _of_text(found: Measurement) -> bool:
 
 def of_texts(found: Findings) -> list[str]:
     """What `infolm evaluate --reverse --mi` found, text by text; nothing if it was not asked."""
-    shown = [m for m in found.measurements if m.metric in OF_TEXTS and not has_codes(found)]
+    if has_codes(found.recipe):  # whose mutual information is that of codes
+        return []
+    shown = [m for m in found.measurements if m.metric in OF_TEXTS]
     if not shown:
         return []
     groups = []
@@ -380,7 +434,7 @@ def curve(found: Findings) -> list[str]:
         return [paragraph(f"No loss has been recorded yet; there is a record every {every} steps.")]
     caption = [
         "The training loss is a mean over the steps since the record before, with dropout if any.",
-        _of_codes(history.codes) if history.codes else _reading(found),
+        _of_codes(found) if has_codes(found.recipe) else _reading(found),
     ]
     if history.candidates:
         caption.append(
@@ -419,17 +473,29 @@ def _reading(found: Findings) -> str:
     )
 
 
-def _of_codes(codes: Codes) -> str:
-    """What the panels of a sentence model show."""
-    said = (
-        "The first panel has the loss of a sentence given its code; the second the validation "
-        "loss, to which the objective adds what it asks of codes."
-    )
-    if not len(codes.kl):
+def _of_codes(found: Findings) -> str:
+    """What the panels of a model with codes show."""
+    config, codes = found.recipe.objective, found.history.codes
+    if isinstance(config, VqConfig):
+        return "Both losses are bounds: what a sentence costs given its code, and the code itself."
+    if isinstance(config, MonteCarloConfig):
+        said = (
+            f"The first panel has the bound on the loss with {config.samples:,} "
+            f"code{'s'[: config.samples != 1]} a sentence; the second the validation loss, in which"
+            " what codes tell has the weight that the objective gives it."
+        )
+        told = "the estimate of what a code tells of its sentence under the model's own posterior"
+    else:
+        said = (
+            "The first panel has the loss of a sentence given its code; the second the validation "
+            "loss, to which the objective adds what it asks of codes."
+        )
+        told = "the mutual information of sentence and code"
+    if not codes or not len(codes.kl):
         return said
     return (
         f"{said} Below are the KL divergence of q(z|x) from the prior, the thin line in training, "
-        "and the mutual information of sentence and code, both of the validation split."
+        f"and {told}, both of the validation split."
     )
 
 
@@ -474,6 +540,8 @@ def sampled(found: Findings) -> list[str]:
     note = f"Drawn from the model's own distribution, {SAMPLE_TOKENS} tokens each."
     if found.latent:
         note = f"The likeliest words, from codes drawn from N(0, {found.latent.deviation:g}²)."
+        if not isinstance(latent_of(found.recipe), GaussianConfig):
+            note = "The likeliest words, from codes whose classes are drawn, each as likely."
     return [
         paragraph(note, "note"),
         *(f'<div class="sample">{escape(text.strip())}</div>' for text in found.samples),
@@ -490,7 +558,7 @@ def further(found: Findings) -> list[str]:
             f"infolm generate {path} --tokens {SAMPLE_TOKENS} --num {SAMPLES} --seed {SAMPLE_SEED}",
         ),
     ]
-    if has_codes(found):
+    if has_codes(found.recipe):
         write = f"infolm generate {path}"
         listed[1:] = [
             ("Measure", f"infolm evaluate {path}"),
