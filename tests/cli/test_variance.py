@@ -126,3 +126,76 @@ def test_without_matplotlib_it_says_what_to_install(infolm, regularised, monkeyp
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     refused(infolm("variance", regularised), "pip install 'infolm[report]'")
+
+
+# -- Monte Carlo objectives -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=["gaussian", "categorical"])
+def coded(request, tmp_path_factory):
+    """Runs with either kind of code, for reading only."""
+    folder = tmp_path_factory.mktemp(request.param)
+    estimator = {"gaussian": "dreg", "categorical": "vimco"}[request.param]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INFOLM_CACHE", str(folder / "tokenised"))
+        recipe = load_recipe(
+            "monte-carlo/synthetic-continuous-small",
+            [
+                "data.uniform.symbols=16",
+                "feed.batch=8",
+                "model.hidden=8",
+                f"model.latent.kind={request.param}",
+                f"objective.estimator={estimator}",
+                "train.max_steps=4",
+                "train.validate_every=2",
+            ],
+        )
+        train(recipe, folder / "run", False, Silent(), quiet)
+    return request.param, folder / "run"
+
+
+def test_estimators_are_compared(infolm, coded, tmp_path):
+    kind, run = coded
+    picture = tmp_path / "figure.png"
+    command = "variance", run, "--batches", 8, "--samples", "3,1", "--out", picture
+    before = (run / "model.safetensors").read_bytes()
+    done = infolm(*command, "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["augment"] == "renyi"
+    assert (found["draws"], found["sentences"], found["seed"]) == (8, 8, 1)
+    rows = [(row["estimator"], row["samples"]) for row in found["estimators"]]
+    through = ["elbo", "iwae", "stl", "dreg"] if kind == "gaussian" else []
+    both = [(name, count) for name in (*through, "reinforce") for count in (1, 3)]
+    assert rows == [*both, ("vimco", 3)]
+    for row in found["estimators"]:
+        for side in ("encoder", "decoder"):
+            assert row[side]["noise"] > 0
+            assert row[side]["ratio"] > 0
+            assert row[side]["noise_stderr"] > 0
+    assert picture.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert (run / "model.safetensors").read_bytes() == before
+    assert infolm(*command, "--json").out == done.out
+    assert infolm(*command, "--json", "--seed", 2).out != done.out
+    table = infolm(*command).out
+    assert "reinforce" in table
+    assert "8 draws of a batch of 8 sentences" in table
+    assert "augment renyi, lambda 0.6, alpha" in table
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--samples", "1,x"], "--samples is whole numbers above 0"),
+        (["--samples", "0"], "--samples is whole numbers above 0"),
+        (["--batches", 7], "7 gradients are too few"),
+        (["--no-baseline"], "--no-baseline is for runs with BMI"),
+    ],
+)
+def test_bad_options_of_a_monte_carlo_run(infolm, coded, tmp_path, options, said):
+    refused(infolm("variance", coded[1], "--out", tmp_path / "figure.png", *options), said)
+
+
+def test_samples_are_for_monte_carlo_runs(infolm, regularised):
+    done = infolm("variance", regularised, "--samples", "1,4")
+    refused(done, "--samples is for runs with objective.kind monte-carlo", "likelihood")

@@ -1,4 +1,4 @@
-"""`infolm variance`: how noisy BMI's second phase would be by the policy gradient."""
+"""`infolm variance`: how noisy a gradient is by one estimator and another."""
 
 import json
 from pathlib import Path
@@ -12,8 +12,12 @@ from infolm.errors import InfolmError
 if TYPE_CHECKING:
     from infolm.data.pairs import SentencePairs
     from infolm.evaluation.gradient_variance import SentenceEnd
+    from infolm.evaluation.signal import Signal
     from infolm.objectives.bmi import Bmi
-    from infolm.trained import TrainedRun
+    from infolm.objectives.monte_carlo import MonteCarloConfig
+    from infolm.trained import Opened, TrainedRun
+
+SAMPLES = "1,4,16"
 
 
 @app.command()
@@ -26,22 +30,30 @@ def variance(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same result.")] = 1,
     plain: Annotated[
-        bool, typer.Option("--no-baseline", help="The policy gradient without its baseline.")
+        bool, typer.Option("--no-baseline", help="BMI: the policy gradient without its baseline.")
     ] = False,
+    samples: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K,K,...",
+            help="Monte Carlo objectives: how many codes of a sentence.",
+            show_default=SAMPLES,
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the gradients of BMI's second phase: the variance of each weight's by the policy
-    gradient, over that by importance-weighted RAML, and a picture of it.
+    """Compare the gradients that estimators give, and draw a picture of it.
 
-    The run is one that was trained with regularisers.bmi. Its weights and its critic stay as they
-    are.
+    Of a run with objective.kind monte-carlo: the signal-to-noise ratio by each estimator that its
+    codes allow, with few samples and many. Of one with regularisers.bmi: the variance of each
+    weight's gradient in the second phase by the policy gradient, over that by importance-weighted
+    RAML. The run's weights stay as they are.
     """
-    from infolm.console import StageBars
-    from infolm.evaluation.gradient_variance import compare, estimators
-    from infolm.trained import TrainedRun
+    from infolm.objectives.monte_carlo import MonteCarloConfig
+    from infolm.trained import TrainedRun, open_folder
 
     try:
-        from infolm.reports.variance import draw
+        import infolm.reports.variance  # noqa: F401
     except ModuleNotFoundError:
         raise InfolmError(
             "the picture needs matplotlib: install it with `pip install 'infolm[report]'`"
@@ -50,16 +62,158 @@ def variance(
     picture = out or run / "variance.png"
     if picture.suffix != ".png" or not picture.absolute().parent.is_dir():
         raise InfolmError(f"--out {picture}: name a .png file in a folder that exists")
-    opened = TrainedRun.open(run)
+    opened = open_folder(run)
+    if isinstance(opened.recipe.objective, MonteCarloConfig):
+        if plain:
+            raise InfolmError("--no-baseline is for runs with BMI, and this one has none")
+        _compare_estimators(opened, samples or SAMPLES, batches, seed, picture, as_json)
+    elif samples is not None:
+        raise InfolmError(
+            "--samples is for runs with objective.kind monte-carlo, and this one has "
+            f"{opened.recipe.objective.kind}: leave it out"
+        )
+    else:
+        _compare_policy(TrainedRun.open(run), batches, seed, not plain, picture, as_json)
+
+
+# -- Monte Carlo objectives -----------------------------------------------------------------
+
+
+def _compare_estimators(
+    opened: "Opened", samples: str, draws: int, seed: int, picture: Path, as_json: bool
+) -> None:
+    from dataclasses import asdict
+
+    from infolm.console import StageBars
+    from infolm.data.sentences import SentenceFeed, SentencesConfig
+    from infolm.evaluation.signal import signal_to_noise
+    from infolm.evaluation.usage import tensors
+    from infolm.experiment import corpus_of, lines_of
+    from infolm.models.recurrent import RecurrentModel
+    from infolm.objectives.monte_carlo import MonteCarloConfig
+    from infolm.reports.variance import draw_signals
+
+    folder, recipe, tokenizer, model = opened
+    own = recipe.objective
+    assert isinstance(own, MonteCarloConfig)
+    assert isinstance(recipe.feed, SentencesConfig)
+    assert not isinstance(model, RecurrentModel)
+    configs = _alternatives(own, model.config.latent.kind, _counts(samples))
+    text = lines_of(recipe.feed, corpus_of(folder, recipe), "train")
+    feed = SentenceFeed(text, recipe.feed, seed, tokenizer.unk)
+    batch = tensors(feed.next(), model.embedding.device)
+    with StageBars() as stages:
+        found = signal_to_noise(
+            model,
+            batch,
+            configs,
+            draws,
+            seed,
+            lambda done, total: stages("taking gradients", done, total),
+        )
+    rows = list(zip(configs, found, strict=True))
+    draw_signals([(config.estimator, config.samples, each) for config, each in rows], picture)
+    about = {
+        "augment": own.augment,
+        "lambda": own.weight,
+        "alpha": own.alpha,
+        "sentences": batch.sentences,
+        "draws": draws,
+        "seed": seed,
+        "picture": str(picture),
+    }
+    if as_json:
+        estimators = [
+            {
+                "estimator": config.estimator,
+                "samples": config.samples,
+                "encoder": asdict(each.encoder),
+                "decoder": asdict(each.decoder),
+            }
+            for config, each in rows
+        ]
+        print(json.dumps({"estimators": estimators, **about}, indent=2))
+        return
+    print_table(
+        ["estimator", "samples", "encoder's ratio", "|mean|²", "noise", "decoder's ratio", "noise"],
+        [
+            [config.estimator, str(config.samples), *_told(each.encoder), *_told(each.decoder)[::2]]
+            for config, each in rows
+        ],
+        {1, 2, 3, 4, 5, 6},
+    )
+    _print_about(about)
+
+
+def _counts(samples: str) -> list[int]:
+    try:
+        counts = sorted({int(count) for count in samples.split(",")})
+    except ValueError:
+        counts = [0]
+    if counts[0] < 1:
+        raise InfolmError(f"--samples is whole numbers above 0, as in {SAMPLES}, not '{samples}'")
+    return counts
+
+
+def _alternatives(own: "MonteCarloConfig", codes: str, counts: list[int]) -> "list[Any]":
+    """The objective of `own` by each estimator that such codes allow, with each count."""
+    from typing import get_args
+
+    from infolm.objectives.estimators import REPARAMETRISED, Estimator
+
+    return [
+        own.model_copy(update={"estimator": estimator, "samples": count, "mi_samples": None})
+        for estimator in get_args(Estimator)
+        if codes == "gaussian" or estimator not in REPARAMETRISED
+        for count in counts
+        if estimator != "vimco" or count > 1
+    ]
+
+
+def _told(signal: "Signal") -> list[str]:
+    """The ratio, the squared mean and the noise, with their standard errors."""
+    return [
+        f"{signal.ratio:.3f} ± {signal.ratio_stderr:.3f}",
+        f"{signal.signal:.3g} ± {signal.signal_stderr:.1g}",
+        f"{signal.noise:.3g} ± {signal.noise_stderr:.1g}",
+    ]
+
+
+def _print_about(about: dict[str, Any]) -> None:
+    from infolm.evaluation.signal import floor
+
+    keys = {"kl": ["lambda"], "renyi": ["lambda", "alpha"], "power": ["alpha"]}
+    told = [f", {key} {about[key]:g}" for key in keys.get(about["augment"], [])]
+    print(
+        f"augment {about['augment']}{''.join(told)}; {about['draws']:,} draws of a batch of "
+        f"{about['sentences']:,} sentences; {about['picture']}"
+    )
+    print(
+        "ratio: the mean of |mean| / deviation over the weights; so many draws give "
+        f"{floor(about['draws']):.3f} where there is no signal"
+    )
+    print("noise: the variances of all weights together")
+
+
+# -- BMI ------------------------------------------------------------------------------------
+
+
+def _compare_policy(
+    opened: "TrainedRun", batches: int, seed: int, baseline: bool, picture: Path, as_json: bool
+) -> None:
+    from infolm.console import StageBars
+    from infolm.evaluation.gradient_variance import compare, estimators
+    from infolm.reports.variance import draw
+
     bmi, feed, end = _regulariser(opened, seed)
-    rl, raml = estimators(opened.model, bmi, feed, end, seed, baseline=not plain)
+    rl, raml = estimators(opened.model, bmi, feed, end, seed, baseline)
     with StageBars() as stages:
         found = compare(
             rl, raml, batches, lambda done, total: stages("taking gradients", done, total)
         )
     draw(found, feed.batch, picture)
     about = {
-        "baseline": not plain,
+        "baseline": baseline,
         "pairs": feed.batch,
         "longest": end.limit,
         "seed": seed,

@@ -1,13 +1,16 @@
-"""Figure 3 of the BMI paper: the ratio of two gradients' variances, weight by weight."""
+"""How noisy gradients are: figure 3 of the BMI paper, the ratio of two gradients' variances, weight
+by weight; and the signal-to-noise ratio of a Monte Carlo objective's by the number of samples."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, StrMethodFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, StrMethodFormatter
 
 from infolm.evaluation.gradient_variance import Comparison
+from infolm.evaluation.signal import Signals
 from infolm.reports.curves import STYLE
 from infolm.reports.page import COLOURS
 from infolm.training import checkpoint
@@ -54,4 +57,37 @@ def draw(found: Comparison, pairs: int, path: Path) -> None:
             fontsize="medium",
         )
         figure.legend(loc="outside lower left", ncols=3)
+        checkpoint.atomically(path, lambda file: figure.savefig(file, format="png", dpi=150))
+
+
+def draw_signals(found: Sequence[tuple[str, int, Signals]], path: Path) -> None:
+    """The ratio of each estimator against its number of samples, as a PNG: that of the inference
+    network's gradient, and of the decoder's."""
+    counts = sorted({count for _, count, _ in found})
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(7.4, 3.8), layout="constrained")
+        for axes, side in zip(figure.subplots(1, 2), ("encoder", "decoder"), strict=True):
+            for estimator in dict.fromkeys(name for name, _, _ in found):
+                own = [
+                    (count, getattr(each, side)) for name, count, each in found if name == estimator
+                ]
+                axes.errorbar(
+                    [count for count, _ in own],
+                    [signal.ratio for _, signal in own],
+                    [signal.ratio_stderr for _, signal in own],
+                    marker="o",
+                    markersize=4,
+                    capsize=2,
+                    label=estimator if side == "encoder" else None,
+                )
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            axes.set_xticks(counts, [str(count) for count in counts])
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+            axes.minorticks_off()
+            axes.set_xlabel("samples")
+            axes.set_title(f"{side}'s gradient", loc="left", fontsize="medium")
+        figure.axes[0].set_ylabel("signal-to-noise ratio, mean over weights")
+        figure.legend(loc="outside lower left", ncols=6)
         checkpoint.atomically(path, lambda file: figure.savefig(file, format="png", dpi=150))
