@@ -9,6 +9,7 @@ from typing import NoReturn
 from infolm.cli import training  # noqa: F401
 from infolm.cli import use  # noqa: F401
 from infolm.cli import variance  # noqa: F401
+from infolm.cli import reproduce  # noqa: F401
 from infolm.cli import information  # noqa: F401
 from infolm.cli import lists  # noqa: F401
 

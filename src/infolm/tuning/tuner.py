@@ -1,11 +1,8 @@
 """`infolm tune`: workers are started, watched and replaced until the study is finished."""
 
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +20,7 @@ from infolm.tuning.study import (
     prepare_folder,
 )
 from infolm.tuning.worker import STOPPED, Order
+from infolm.workers import Worker, crew, start
 
 PAUSE = 0.5
 """Seconds between two looks at the study."""
@@ -31,7 +29,6 @@ DEATHS = 8
 
 Show = Callable[[float, str], None]
 Say = Callable[[str], None]
-Worker = subprocess.Popen[str]
 
 
 def tune(
@@ -73,15 +70,15 @@ def _watch(study: Study, order: Order, show: Show, say: Say) -> None:
     if study.finished(order.trials, order.seeds):
         return
     progress = _Progress(study, order, show, say)
-    with _crew() as crew:
-        crew += [_start(order) for _ in range(order.workers)]
+    with crew() as workers:
+        workers += [_start(order) for _ in range(order.workers)]
         deaths = 0
-        while crew:
+        while workers:
             time.sleep(PAUSE)
             if progress.look():
                 deaths = 0
-            for worker in [worker for worker in crew if worker.poll() is not None]:
-                crew.remove(worker)
+            for worker in [worker for worker in workers if worker.poll() is not None]:
+                workers.remove(worker)
                 said = _last_words(worker)
                 if worker.returncode == 0:
                     continue
@@ -94,7 +91,7 @@ def _watch(study: Study, order: Order, show: Show, say: Say) -> None:
                         f"{worker.returncode}): there may be too little memory for so many "
                         "--workers; all that finished is kept"
                     )
-                crew.append(_start(order))
+                workers.append(_start(order))
         progress.look()
 
 
@@ -105,41 +102,11 @@ def _last_words(worker: Worker) -> str:
 
 
 def _start(order: Order) -> Worker:
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "infolm.tuning.worker"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        process_group=0,  # Ctrl-C is for us alone; we pass it on, once
-    )
+    worker = start("infolm.tuning.worker")
     assert worker.stdin is not None
     worker.stdin.write(order.to_json())  # not an argument: the address may hold a password
     worker.stdin.close()
     return worker
-
-
-@contextmanager
-def _crew() -> Iterator[list[Worker]]:
-    """A list of workers; those in it at the end of the block are asked to save and end."""
-    crew: list[Worker] = []
-
-    def interrupt(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield crew
-    finally:
-        for worker in crew:
-            worker.terminate()
-        try:
-            for worker in crew:
-                worker.wait()
-        finally:  # asked a second time, we do not wait
-            for worker in crew:
-                worker.kill()
-                _last_words(worker)
-            signal.signal(signal.SIGTERM, before)
 
 
 class _Progress:

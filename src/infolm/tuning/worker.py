@@ -6,24 +6,22 @@ on, and any other code when it was killed: then another takes its place.
 """
 
 import json
-import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from optuna.trial import Trial
-from safetensors import SafetensorError
 
 from infolm.config import Recipe, load_recipe
-from infolm.errors import InfolmError, RunError
+from infolm.errors import InfolmError
 from infolm.experiment import train
 from infolm.training.loop import Interrupted
 from infolm.tuning.study import PER_MILLE, Study, StudyFolder, Task, with_values
+from infolm.workers import Alone, outcome
 
 STOPPED = 3
 PAUSE = 1.0
@@ -47,24 +45,6 @@ class Order:
 
 class Pruned(Exception):
     """The trial is not worth going on with."""
-
-
-class Alone:
-    """The watcher of a training in a worker: it ends the training if the starter is gone."""
-
-    def __init__(self) -> None:
-        self._starter = os.getppid()
-
-    def step(self, progress: float, nll: float, tokens: int) -> None:
-        if os.getppid() != self._starter:
-            self._starter = os.getppid()
-            os.kill(os.getpid(), signal.SIGTERM)  # the loop saves, and ends
-
-    def say(self, text: str) -> None:
-        pass
-
-    def validated(self, step: int, progress: float, loss: float) -> None:
-        pass
 
 
 class Pruning(Alone):
@@ -106,9 +86,9 @@ def _run(study: Study, task: Task) -> None:
     recipe = with_values(study.recipe, study.values(study.trials()[task.number]))
     again = recipe.model_copy(update={"seed": task.seed})
     run = study.folder.retrained(task.number, task.seed)
-    loss, failure = _outcome(lambda: _train(again, run.path, Alone()))
-    outcome = {"failure": failure} if failure else {"loss": loss}
-    study.end_retrained(task.number, task.seed, outcome)
+    loss, failure = outcome(lambda: _train(again, run.path, Alone()))
+    found = {"failure": failure} if failure else {"loss": loss}
+    study.end_retrained(task.number, task.seed, found)
 
 
 def _run_trial(study: Study, number: int) -> None:
@@ -120,22 +100,11 @@ def _run_trial(study: Study, number: int) -> None:
         except Pruned:
             return None
 
-    study.end(number, *_outcome(attempt))
+    study.end(number, *outcome(attempt))
 
 
 def _train(recipe: Recipe, out: Path, watcher: Alone) -> float:
     return train(recipe, out, True, watcher, lambda stage, done, total: None)
-
-
-def _outcome(attempt: Callable[[], float | None]) -> tuple[float | None, str]:
-    """The loss, or why there is none. A disk that is full is not the trial's fault: it passes."""
-    try:
-        return attempt(), ""
-    except (InfolmError, MemoryError, RuntimeError) as error:
-        if isinstance(error, RunError) and isinstance(error.__cause__, OSError | SafetensorError):
-            raise
-        said = str(error).strip().splitlines()
-        return None, said[0] if said else type(error).__name__
 
 
 def main() -> int:

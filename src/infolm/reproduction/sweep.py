@@ -1,0 +1,234 @@
+"""`infolm reproduce`: every point of a sweep is trained and measured, once.
+
+A reproduction's folder:
+
+points.json     what was measured of each point, or why it failed; written after every point
+runs/NAME/      a point's run, without its checkpoints once it is measured
+summary.json    the numbers that compare the curves
+figure-N.png    the frontiers (and .svg)
+
+The command owns the folder, under a lock, and hands points to workers. So it may be killed at any
+moment: the next one goes on with what `points.json` and the runs' checkpoints hold.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from infolm.config import load_recipe
+from infolm.data.corpora import load as load_corpus
+from infolm.data.ingest import Report
+from infolm.errors import InfolmError
+from infolm.reproduction.measure import CONVENTION
+from infolm.reproduction.plan import Plan, Point, identity
+from infolm.reproduction.pool import Pool, pool
+from infolm.reproduction.worker import Task
+from infolm.section import nearest
+from infolm.training import checkpoint
+from infolm.training.run import RunFolder
+
+Show = Callable[[float, str], None]
+Say = Callable[[str], None]
+
+
+class SweepFolder:
+    """The names of a reproduction's files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.points = path / "points.json"
+        self.claims = path / ".claims"
+
+    def run(self, point: Point) -> RunFolder:
+        return RunFolder(self.path / "runs" / point.name)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """One command works in a folder; the lock falls with the process."""
+        try:
+            with FileLock(self.path / ".lock", timeout=0):
+                yield
+        except Timeout:
+            raise InfolmError(
+                f"another command is at work in {self.path}: wait for it, or name another folder "
+                "with --out"
+            ) from None
+
+
+class Records:
+    """`points.json`: a record of each point that was measured or failed, by name."""
+
+    def __init__(self, folder: SweepFolder, plan: Plan) -> None:
+        self._folder, self._plan = folder, plan
+        self.how = plan.reproduction.model_dump(include={"splits", "sentences", "samples"})
+        self.points: dict[str, dict[str, Any]] = {}
+        if folder.points.exists():
+            self.points = self._read()["points"]
+
+    def _read(self) -> dict[str, Any]:
+        path, plan = self._folder.path, self._plan
+        try:
+            before: dict[str, Any] = json.loads(self._folder.points.read_text())
+            source, overrides = before["reproduction"], before["overrides"]
+        except (json.JSONDecodeError, KeyError, TypeError):
+            raise InfolmError(
+                f"{self._folder.points} is damaged: delete it, and all points are measured again"
+            ) from None
+        if source != plan.source:
+            raise InfolmError(
+                f"{path} holds {source}, not {plan.source}: name another folder with --out"
+            )
+        if overrides != plan.overrides:
+            raise InfolmError(
+                f"{path} was begun with {_spelt(overrides)}, and is now asked for with "
+                f"{_spelt(plan.overrides)}: go on as it was begun, or name another folder with "
+                "--out"
+            )
+        return before
+
+    def write(self) -> None:
+        """Keep them, in the order of the plan."""
+        order = [name for name in self._plan.points if name in self.points]
+        others = [name for name in self.points if name not in self._plan.points]
+        tree = {
+            "reproduction": self._plan.source,
+            "overrides": self._plan.overrides,
+            "convention": CONVENTION,
+            "points": {name: self.points[name] for name in [*order, *others]},
+        }
+        text = json.dumps(tree, indent=2) + "\n"
+        checkpoint.atomically(self._folder.points, lambda path: path.write_text(text))
+
+
+def _spelt(overrides: list[str]) -> str:
+    return " ".join(overrides) or "no KEY=VALUE"
+
+
+def sweep(
+    plan: Plan,
+    out: Path,
+    workers: int,
+    only: str | None,
+    show: Show,
+    say: Say,
+    report: Report,
+) -> dict[str, dict[str, Any]]:
+    """Train and measure what is not yet; gives the records of all points, by name.
+
+    only: of the curves whose name matches this pattern. `show` gets the share done and a text now
+    and then, `say` a line for each point. KeyboardInterrupt passes when a person ends it; all is
+    saved then.
+    """
+    wanted = _wanted(plan, only)
+    folder = SweepFolder(out)
+    if out.exists() and (not out.is_dir() or _holds_something_else(folder)):
+        raise InfolmError(f"{out} holds something else: name another folder with --out")
+    out.mkdir(parents=True, exist_ok=True)
+    with folder.locked():
+        records = Records(folder, plan)
+        tasks = [task for point in wanted if (task := _task(point, folder, records))]
+        _prepare(plan, tasks, report)
+        records.write()
+        done = len(wanted) - len(tasks)
+        with pool(tasks, workers) as at_work:
+            while done < len(wanted):
+                for task, answer in at_work.results():
+                    point, done = plan.points[task.name], done + 1
+                    records.points[point.name] = _record(point, answer, records.how)
+                    records.write()
+                    if "result" in answer:
+                        _drop_state(folder.run(point))
+                    say(describe(point.name, records.points[point.name], plan.reproduction.per))
+                show(*_progress(done, len(wanted), at_work))
+        return records.points
+
+
+def _prepare(plan: Plan, tasks: Sequence[Task], report: Report) -> None:
+    """Tokenise each text once, before the workers start."""
+    found = [plan.points[task.name].recipe.data for task in tasks]
+    for data in {data.model_dump_json(): data for data in found}.values():
+        load_corpus(data, report)
+
+
+def _wanted(plan: Plan, only: str | None) -> list[Point]:
+    if only is None:
+        return list(plan.points.values())
+    curves = [name for name in plan.reproduction.curves if fnmatchcase(name, only)]
+    if not curves:
+        raise InfolmError(
+            f"--only {only} matches none of the curves{nearest(only, plan.reproduction.curves)} "
+            f"(there are {', '.join(plan.reproduction.curves)})"
+        )
+    return [point for point in plan.points.values() if point.values.keys() & set(curves)]
+
+
+def _holds_something_else(folder: SweepFolder) -> bool:
+    entries = [entry for entry in folder.path.iterdir() if not entry.name.startswith(".")]
+    return bool(entries) and not folder.points.exists()
+
+
+def _task(point: Point, folder: SweepFolder, records: Records) -> Task | None:
+    """What there is to do for a point; None: nothing.
+
+    A point that failed is tried again if its run was deleted, or never came about.
+    """
+    run, before = folder.run(point), records.points.get(point.name)
+    begun = run.recipe.exists()
+    same = before is not None and before["recipe"] == identity(point.recipe)
+    if begun and not same:
+        _check_same(point, run)
+    how = records.how
+    train = True
+    if before is not None and (same or begun):
+        failed = "failure" in before
+        if (failed and begun) or (not failed and before["measured"] == how):
+            return None
+        train = failed or not run.model.exists()
+    recipe = point.recipe.model_dump(mode="json")
+    return Task(point.name, str(run.path), str(folder.claims), recipe, train, **how)
+
+
+def _check_same(point: Point, run: RunFolder) -> None:
+    if identity(load_recipe(str(run.recipe))) != identity(point.recipe):
+        raise InfolmError(
+            f"{run.path} was begun with another recipe than it would have now: delete it to train "
+            "it anew, or name another folder with --out"
+        )
+
+
+def _record(point: Point, answer: dict[str, Any], how: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a point, from a worker's last answer."""
+    about = {"curves": point.values, "recipe": identity(point.recipe)}
+    if "failure" in answer:
+        return {**about, "failure": answer["failure"]}
+    return {**about, "measured": how, **answer["result"]}
+
+
+def describe(name: str, record: dict[str, Any], per: str) -> str:
+    """A point that has ended, in a line."""
+    if "failure" in record:
+        return f"{name} failed: {record['failure']}"
+    said = [
+        f"{split} NLL {found['nll'][f'per_{per}']:.4f}, information "
+        f"{found['information'][f'per_{per}']:.4f}"
+        for split, found in record["splits"].items()
+    ]
+    return f"{name}: {'; '.join(said)} nats per {per}"
+
+
+def _drop_state(run: RunFolder) -> None:
+    for folder in (run.checkpoints, run.tensorboard):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _progress(done: int, points: int, at_work: Pool) -> tuple[float, str]:
+    """The share of all that is done, and what is being done."""
+    now = [f"{task.name} {hand.stage} {hand.share:.0%}" for task, hand in at_work.busy]
+    share = (done + sum(hand.share for _, hand in at_work.busy)) / points
+    return min(share, 1.0), f"{done} of {points} points  {', '.join(now)}"
