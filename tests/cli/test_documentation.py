@@ -14,7 +14,7 @@ SHORT = ["train.max_steps=2", "train.validate_every=1", "feed.batch=4"]
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 
 
-HERE = ("awd-lstm/demo", "bmi/demo", "languages/hmm", "sentence-mim/demo")
+HERE = ("awd-lstm/demo", "bmi/demo", "languages/hmm", "sentence-mim/demo", "monte-carlo/demo")
 """Recipes whose corpus is made on the spot."""
 
 
@@ -29,6 +29,8 @@ def shortened(arguments: list[str]) -> list[str]:
     if command == "train" and "--resume" not in arguments:
         own = any(argument.startswith("data.path=") for argument in arguments)
         return [*arguments, *([] if own or first in HERE else ["data.path=book.txt"]), *SHORT]
+    if command == "reproduce" and first:
+        return [*arguments, *SHORT, "data.uniform.symbols=20"]
     trains = not {"copula", "--list"} & set(arguments)
     if command == "mi" and trains:
         return [*arguments, "--steps", "40"]
