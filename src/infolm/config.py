@@ -1,8 +1,6 @@
 """Recipes: YAML files checked against typed classes, with overrides from the command line."""
 
 import re
-from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -39,6 +37,7 @@ from infolm.objectives.sentence import AeConfig
 from infolm.objectives.vae import VaeConfig
 from infolm.objectives.vq import VqConfig
 from infolm.section import Section, nearest
+from infolm.shelf import Shelf
 from infolm.training.loop import TrainConfig
 from infolm.training.optimisers import OptimiserConfig
 from infolm.tuning.space import Range
@@ -208,14 +207,12 @@ class Recipe(Section):
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
+RECIPES = Shelf("recipes", "recipe", "infolm recipes", "data")
+
+
 def load_recipe(source: str, overrides: list[str] | None = None) -> Recipe:
     """The recipe `source` (a name from the list, or a YAML file) with `key=value` overrides."""
-    try:
-        tree = yaml.safe_load(recipe_text(source))
-    except yaml.YAMLError as error:
-        raise InfolmError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(tree, dict):
-        raise InfolmError(f"{source} is not a recipe: it must be a mapping with 'data' and so on")
+    tree = RECIPES.tree(source)
     for override in overrides or []:
         _apply(tree, override)
     try:
@@ -224,36 +221,14 @@ def load_recipe(source: str, overrides: list[str] | None = None) -> Recipe:
         raise InfolmError(f"{source}: {explain(error, tree)}") from None
 
 
-def _folder() -> Traversable:
-    return resources.files("infolm") / "recipes"
-
-
 def recipe_names() -> list[str]:
     """The recipes that come with infolm, as paper/corpus."""
-    return sorted(
-        f"{paper.name}/{file.name.removesuffix('.yaml')}"
-        for paper in _folder().iterdir()
-        if paper.is_dir()
-        for file in paper.iterdir()
-        if file.name.endswith(".yaml")
-    )
+    return RECIPES.names()
 
 
 def recipe_text(source: str) -> str:
     """The YAML of a recipe that comes with infolm, or of a file."""
-    path = Path(source)
-    if path.suffix in {".yaml", ".yml"}:
-        try:
-            return path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InfolmError(f"{source} cannot be read: {error}") from error
-    names = recipe_names()
-    if source not in names:
-        raise InfolmError(
-            f"there is no recipe '{source}'{nearest(source, names)}: "
-            f"`infolm recipes` lists them; a file must end in .yaml"
-        )
-    return (_folder() / f"{source}.yaml").read_text(encoding="utf-8")
+    return RECIPES.text(source)
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:

@@ -100,7 +100,7 @@ def test_unknown_names_and_files(tmp_path):
     with pytest.raises(InfolmError, match="cannot be read"):
         load_plan(str(tmp_path / "none.yaml"))
     (tmp_path / "list.yaml").write_text("- a")
-    with pytest.raises(InfolmError, match="no reproduction"):
+    with pytest.raises(InfolmError, match="not a reproduction"):
         load_plan(str(tmp_path / "list.yaml"))
     (tmp_path / "bad.yaml").write_text("a: [")
     with pytest.raises(InfolmError, match="not valid YAML"):

@@ -19,6 +19,8 @@ from infolm.objectives.vae import KlConfig, Vae, VaeConfig
 from infolm.trained import TrainedRun, open_folder
 from infolm.training.loop import Loop
 
+CLASSES = {"kind": "categorical", "variables": 2, "classes": 3, "embedding": 4}
+
 
 def recipe(text, objective=None, **sections) -> Recipe:
     tree = tiny_sentences(text, max_steps=sections.pop("steps", 40), checkpoint_seconds=0)
@@ -61,6 +63,9 @@ def test_it_learns_to_tell_sentences_apart(kind, tmp_path):
         ({"kind": "ae"}, {"encoder": {"cell": "lstm", "hidden": 9}}),
         ({"kind": "vae", "kl": {"schedule": "linear", "steps": 50}}, {}),
         ({"kind": "vae", "lagging": True}, {"latent": {"size": 2, "batch_norm": 0.6}}),
+        # whose baseline is of the batches before
+        ({"kind": "monte-carlo", "estimator": "reinforce", "samples": 2}, {"latent": CLASSES}),
+        ({"kind": "vq"}, {"latent": {**CLASSES, "kind": "quantised"}}),
     ],
 )
 def test_a_run_that_was_cut_ends_with_the_same_bytes(

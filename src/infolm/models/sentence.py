@@ -144,21 +144,16 @@ class SentenceModel(nn.Module):
         `inputs`. The dropout masks of a sentence are the same for all its codes (Melis 2023,
         section 5.7.2), unless each has its `own`.
         """
-        shared = 1 if own else copies
-        sizes = [copies * size for size in sizes]
+        config, rates, shared = self.config.decoder, self.decoder_rates, 1 if own else copies
+        several = [copies * size for size in sizes]
         if own:
-            inputs = inputs.repeat_interleave(copies)
-            x = self._embedded(inputs, sizes, self.config.decoder, self.decoder_rates)
+            x = self._embedded(inputs.repeat_interleave(copies), several, config, rates)
         else:
-            once = [size // copies for size in sizes]
-            x = self._embedded(inputs, once, self.config.decoder, self.decoder_rates)
-            x = x.repeat_interleave(copies, 0) if copies > 1 else x
-        owner = torch.cat([torch.arange(size, device=z.device) for size in sizes])
-        x = torch.cat([x, self.latent.read(z)[owner]], 1)
-        hidden = self.decoder(_packed(x, sizes), self.initial_state(z), shared).output
-        config, p = self.config.decoder.dropout, self.decoder_rates.output
-        drop = locked_dropout if config.locked else step_dropout
-        return drop(hidden, p, self.training, torch.tensor(sizes), shared)
+            x = self._embedded(inputs, sizes, config, rates).repeat_interleave(copies, 0)
+        x = torch.cat([x, self.latent.read(z)[_owners(several, z.device)]], 1)
+        hidden = self.decoder(_packed(x, several), self.initial_state(z), shared).output
+        drop = locked_dropout if config.dropout.locked else step_dropout
+        return drop(hidden, rates.output, self.training, torch.tensor(several), shared)
 
     def log_likelihood(self, z: Tensor, batch: SentenceBatch, own: bool = False) -> Tensor:
         """ln p(x | z) of K codes of each sentence, z (K, B, ...) -> (K, B), differentiable.
@@ -170,8 +165,8 @@ class SentenceModel(nn.Module):
         hidden = self.decode(codes, batch.inputs, sizes, copies, own)
         targets = batch.targets.repeat_interleave(copies)
         log_p = self.softmax.log_likelihood(hidden, targets, self.embedding)
-        owner = torch.cat([torch.arange(copies * size, device=z.device) for size in sizes])
-        summed = log_p.new_zeros(copies * sizes[0]).index_add(0, owner, log_p)
+        owners = _owners([copies * size for size in sizes], z.device)
+        summed = log_p.new_zeros(copies * sizes[0]).index_add(0, owners, log_p)
         return summed.view(sizes[0], copies).t()
 
     def initial_state(self, z: Tensor) -> list[State]:
@@ -217,6 +212,11 @@ def turned(sizes: Sequence[int], device: torch.device) -> Tensor:
     step = torch.repeat_interleave(steps)  # of each row
     sentence = torch.arange(int(steps.sum()), device=device) - first[step]
     return torch.where(step > 0, first[(lengths[sentence] - step) % len(sizes)], 0) + sentence
+
+
+def _owners(sizes: Sequence[int], device: torch.device) -> Tensor:
+    """The number of the sentence that each packed row belongs to, (N,)."""
+    return torch.cat([torch.arange(size, device=device) for size in sizes])
 
 
 def _packed(x: Tensor, sizes: Sequence[int]) -> PackedSequence:

@@ -11,18 +11,16 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from itertools import product
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from infolm.config import Recipe, explain, load_recipe
 from infolm.data import uniform
 from infolm.errors import InfolmError
 from infolm.section import Section, nearest
+from infolm.shelf import Shelf
 
 Value = bool | int | float | str
 Values = dict[str, Value]
@@ -126,14 +124,12 @@ class Plan:
         return [point for point in self.points.values() if curve in point.values]
 
 
+REPRODUCTIONS = Shelf("reproductions", "reproduction", "infolm reproduce", "curves")
+
+
 def load(source: str) -> Reproduction:
     """The reproduction `source`: a name from the list, or a YAML file."""
-    try:
-        tree = yaml.safe_load(_text(source))
-    except yaml.YAMLError as error:
-        raise InfolmError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(tree, dict):
-        raise InfolmError(f"{source} is no reproduction: it must be a mapping with 'curves'")
+    tree = REPRODUCTIONS.tree(source)
     try:
         return Reproduction.model_validate(tree)
     except ValidationError as error:
@@ -192,27 +188,4 @@ def _point_name(curve: str, values: Values) -> str:
 
 def names() -> list[str]:
     """The reproductions that come with infolm, as paper/experiment."""
-    return sorted(
-        f"{paper.name}/{file.name.removesuffix('.yaml')}"
-        for paper in _folder().iterdir()
-        for file in paper.iterdir()
-    )
-
-
-def _folder() -> Any:
-    return resources.files("infolm") / "reproductions"
-
-
-def _text(source: str) -> str:
-    if Path(source).suffix in {".yaml", ".yml"}:
-        try:
-            return Path(source).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InfolmError(f"{source} cannot be read: {error}") from error
-    if source not in names():
-        raise InfolmError(
-            f"there is no reproduction '{source}'{nearest(source, names())}: `infolm reproduce` "
-            "lists them; a file must end in .yaml"
-        )
-    text: str = (_folder() / f"{source}.yaml").read_text(encoding="utf-8")
-    return text
+    return REPRODUCTIONS.names()

@@ -1,0 +1,68 @@
+"""The YAML files that come with infolm, and a person's own in the same format."""
+
+from dataclasses import dataclass
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infolm.errors import InfolmError
+from infolm.section import nearest
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """A folder of the package with files paper/name.yaml.
+
+    noun: what one is called. command: what lists them. section: a key that each has, for the one
+    who brings something else.
+    """
+
+    folder: str
+    noun: str
+    command: str
+    section: str
+
+    def _path(self) -> Traversable:
+        return resources.files("infolm") / self.folder
+
+    def names(self) -> list[str]:
+        """As paper/name."""
+        return sorted(
+            f"{paper.name}/{file.name.removesuffix('.yaml')}"
+            for paper in self._path().iterdir()
+            if paper.is_dir()
+            for file in paper.iterdir()
+            if file.name.endswith(".yaml")
+        )
+
+    def text(self, source: str) -> str:
+        """The YAML of one of `names`, or of a file."""
+        path = Path(source)
+        if path.suffix in {".yaml", ".yml"}:
+            try:
+                return path.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise InfolmError(f"{source} cannot be read: {error}") from error
+        names = self.names()
+        if source not in names:
+            raise InfolmError(
+                f"there is no {self.noun} '{source}'{nearest(source, names)}: "
+                f"`{self.command}` lists them; a file must end in .yaml"
+            )
+        return (self._path() / f"{source}.yaml").read_text(encoding="utf-8")
+
+    def tree(self, source: str) -> dict[str, Any]:
+        """The same, parsed."""
+        try:
+            tree = yaml.safe_load(self.text(source))
+        except yaml.YAMLError as error:
+            said = " ".join(str(error).split())
+            raise InfolmError(f"{source} is not valid YAML: {said}") from error
+        if not isinstance(tree, dict):
+            raise InfolmError(
+                f"{source} is not a {self.noun}: it must be a mapping with '{self.section}' and so on"
+            )
+        return tree
