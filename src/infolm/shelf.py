@@ -63,6 +63,7 @@ class Shelf:
             raise InfolmError(f"{source} is not valid YAML: {said}") from error
         if not isinstance(tree, dict):
             raise InfolmError(
-                f"{source} is not a {self.noun}: it must be a mapping with '{self.section}' and so on"
+                f"{source} is not a {self.noun}: it must be a mapping with '{self.section}' and so "
+                "on"
             )
         return tree
