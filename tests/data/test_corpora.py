@@ -197,7 +197,7 @@ def test_bad_settings_are_refused() -> None:
         ({"tokens": "bpe"}, "bpe needs a vocabulary"),
         ({"tokens": "bpe", "vocabulary": 100}, "at least 256"),
         ({"tokens": "byte", "vocabulary": 256}, "256 types as they are"),
-        ({"tokens": "letters"}, "'word', 'char', 'byte' or 'bpe'"),
+        ({"tokens": "letters"}, "'word', 'char', 'byte', 'bpe' or 'wordpiece'"),
         ({"vocab": 100}, "no key 'vocab', did you mean 'vocabulary'"),
     ]:
         with pytest.raises(ValidationError, match=match):

@@ -59,7 +59,8 @@ class DataConfig(Section):
     vocabulary: int | None = Field(
         None,
         ge=3,
-        description="most types in the vocabulary, <unk> and <eos> included; bpe needs it",
+        description="most types in the vocabulary, <unk> and <eos> included; bpe and wordpiece "
+        "need it",
     )
     lowercase: bool = Field(False, description="turn the text to lower case")
     pretokenised: bool | None = Field(
@@ -78,6 +79,10 @@ class DataConfig(Section):
     def _consistent(self) -> Self:
         if self.tokens == "bpe" and (self.vocabulary is None or self.vocabulary < 256):
             raise ValueError("tokens: bpe needs a vocabulary of at least 256, for instance 10000")
+        if self.tokens == "wordpiece" and (self.vocabulary is None or self.vocabulary < 100):
+            raise ValueError(
+                "tokens: wordpiece needs a vocabulary of at least 100, for instance 30000"
+            )
         if self.tokens == "byte" and (self.vocabulary is not None or self.lowercase):
             raise ValueError("tokens: byte has 256 types as they are: no vocabulary, no lowercase")
         if self.reverse_copy and self.corpus != reverse_copy.NAME:

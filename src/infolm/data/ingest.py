@@ -47,12 +47,18 @@ Report = Callable[[str, int, int], None]  # stage, bytes done, bytes in all
 MOST_WORDS = 1_000_000  # types of an unlimited vocabulary; a model of more is no use to anybody
 
 # Bytes a worker holds at a time; `tokenizers` needs some hundred bytes of memory for each.
-_CHUNK: dict[Kind, int] = {"word": 4 * 2**20, "char": 2**22, "byte": 2**22, "bpe": 2**19}
+_CHUNK: dict[Kind, int] = {
+    "word": 4 * 2**20,
+    "char": 2**22,
+    "byte": 2**22,
+    "bpe": 2**19,
+    "wordpiece": 2**19,
+}
 _RANGE = 64 * 2**20  # bytes counted by one task
 _ALONE = 32 * 2**20  # bytes below which a pool costs more than it brings
 _TYPES = 500_000  # words a worker counts before it writes them out
 _BUCKETS = 16
-_BPE_SAMPLE = 64 * 2**20  # bytes that byte pairs are learnt from
+_SAMPLE = 64 * 2**20  # bytes that byte pairs and word pieces are learnt from
 
 # No token spans these places, whatever the kind: the end of a line, and the start of a blank that
 # follows a visible character.
@@ -106,7 +112,7 @@ def pieces(text: Text, size: int, kind: Kind) -> list[Text]:
     cuts = [text.start]
     with text.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         while (at := cuts[-1] + size) < text.stop:
-            uncut = kind in ("word", "bpe")
+            uncut = kind in ("word", "bpe", "wordpiece")
             found = _CUT.search(data, at - 1, text.stop if uncut else min(at + size, text.stop))
             if found or uncut:
                 at = found.end() if found else text.stop
@@ -198,12 +204,14 @@ def make_tokenizer(
             return Tokenizer.from_characters(characters, lowercase=lowercase)
         case "byte":
             return Tokenizer.from_bytes()
-        case "bpe":
+        case "bpe" | "wordpiece":
             assert limit is not None  # the settings were checked
             chunks = pieces(text, _CHUNK[kind], kind)
-            sample = chunks[:: -(-len(text) // _BPE_SAMPLE)]
-            texts = _each(_decoded, sample, "learning byte pairs", 1, report)
-            return Tokenizer.from_bpe(texts, limit, lowercase=lowercase)
+            sample = chunks[:: -(-len(text) // _SAMPLE)]
+            learnt = "byte pairs" if kind == "bpe" else "word pieces"
+            texts = _each(_decoded, sample, f"learning {learnt}", 1, report)
+            learn = Tokenizer.from_bpe if kind == "bpe" else Tokenizer.from_wordpiece
+            return learn(texts, limit, lowercase=lowercase)
 
 
 def encode(

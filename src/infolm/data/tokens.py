@@ -1,6 +1,6 @@
 """Tokens: how a text becomes numbers, and back.
 
-Four kinds, each saved as a Hugging Face `tokenizer.json`:
+Five kinds, each saved as a Hugging Face `tokenizer.json`:
 
 | kind | a token is | `<eos>` | what the vocabulary lacks |
 | --- | --- | --- | --- |
@@ -8,23 +8,26 @@ Four kinds, each saved as a Hugging Face `tokenizer.json`:
 | char | a Unicode character | the newline | `<unk>` |
 | byte | a byte of the UTF-8 text, 256 types | the newline | cannot happen |
 | bpe | a byte-level byte pair, never across a newline | the newline | cannot happen |
+| wordpiece | a word or a piece of one, as BERT has it | `[SEP]` | `[UNK]` |
 
 Every newline gives exactly one `<eos>`, and nothing else does, but for a word `<eos>` written in
 the text. Where the newline itself is the token, decoding gives back the very text.
 
 The file says all that is needed to encode, so any program with `tokenizers` reads the same
-tokens. Words and characters are looked up here without that library, several times as fast.
+tokens (of word pieces those of a line, between a `[CLS]` and a `[SEP]`, as encoders want it). Words
+and characters are looked up here without that library, several times as fast.
 """
 
 import json
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,14 +37,27 @@ from infolm.errors import InfolmError
 if TYPE_CHECKING:
     import tokenizers
 
-Kind = Literal["word", "char", "byte", "bpe"]
+Kind = Literal["word", "char", "byte", "bpe", "wordpiece"]
 
 EOS = "<eos>"
 UNK = "<unk>"
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+CONTINUES = "##"
+"""What begins a piece that goes on a word."""
 NO_TOKEN = -1  # what `Tokenizer.lookup` gives for a word or character it does not know
 
 _CODE_POINTS = 0x110000
 _MEMORY = 200_000  # whitespace-separated words whose pieces are remembered while encoding
+
+
+class Special(NamedTuple):
+    """The numbers of the tokens that stand for no text, in a vocabulary of word pieces."""
+
+    pad: int
+    unk: int
+    cls: int
+    sep: int
+    mask: int
 
 
 def lower(text: str) -> str:
@@ -140,7 +156,8 @@ class _Pieces(dict[str, tuple[int, ...]]):
 class Tokenizer:
     """A vocabulary and the rule that cuts a text into its tokens.
 
-    Made by `from_words`, `from_characters`, `from_bytes`, `from_bpe` or `load`.
+    Made by `from_words`, `from_characters`, `from_bytes`, `from_bpe`, `from_wordpiece`,
+    `from_bert` or `load`.
     `eos` is the number of `<eos>`; `unk` that of `<unk>`, or None where every text can be encoded.
     """
 
@@ -156,8 +173,10 @@ class Tokenizer:
         self._ids = ids
         self._tokens = sorted(ids, key=ids.__getitem__)
         self.kind = _kind(description)
-        self.eos = ids[{"word": EOS, "char": "\n"}.get(self.kind, byte_characters()[ord("\n")])]
-        self.unk = ids[UNK] if self.kind in ("word", "char") else None
+        newline = {"word": EOS, "char": "\n", "wordpiece": "[SEP]"}
+        self.eos = ids[newline.get(self.kind, byte_characters()[ord("\n")])]
+        unknown = {"word": UNK, "char": UNK, "wordpiece": "[UNK]"}.get(self.kind)
+        self.unk = None if unknown is None else ids[unknown]
 
     @classmethod
     def from_words(
@@ -219,6 +238,70 @@ class Tokenizer:
         return cls(json.loads(backend.to_str()))
 
     @classmethod
+    def from_wordpiece(cls, texts: Iterable[str], size: int, *, lowercase: bool = False) -> Self:
+        """At most `size` word pieces, learnt from `texts`, with `SPECIAL` as the first of them."""
+        from tokenizers import models, trainers
+
+        backend = _bert_backend(models.WordPiece(unk_token="[UNK]"), lowercase)
+        # A corpus that marks rare words itself teaches no piece by its mark.
+        plain = [backend.normalizer.normalize_str(text.replace(UNK, " ")) for text in texts]
+        counts = Counter(chain.from_iterable(plain))
+        letters = sorted(c for c, _ in ranked(counts.items())[: size // 8] if not c.isspace())
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=size,
+            min_frequency=2,
+            show_progress=False,
+            # Else `tokenizers` numbers the single letters, and breaks ties, otherwise each time.
+            special_tokens=[*SPECIAL, *(CONTINUES + letter for letter in letters)],
+            initial_alphabet=letters,
+            limit_alphabet=len(letters),
+            continuing_subword_prefix=CONTINUES,
+        )
+        backend.train_from_iterator(plain, trainer)
+        learnt = backend.get_vocab()
+        return cls._of_pieces(sorted(learnt, key=learnt.__getitem__), lowercase)
+
+    @classmethod
+    def from_bert(cls, folder: Path) -> Self:
+        """The vocabulary in the folder of a BERT checkpoint: `tokenizer.json` or `vocab.txt`."""
+        if (folder / "tokenizer.json").exists():
+            found = cls.load(folder / "tokenizer.json")
+            if found.kind != "wordpiece":
+                raise InfolmError(
+                    f"{folder} has no vocabulary of word pieces: take a BERT's folder"
+                )
+            # That of a model for short texts may cut every text, or fill it up.
+            found._description |= {"truncation": None, "padding": None}
+            return found
+        path, settings = folder / "vocab.txt", folder / "tokenizer_config.json"
+        try:
+            # A piece may be one of the rarer line breaks.
+            pieces = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+            lowercase = not settings.exists() or json.loads(settings.read_text()).get(
+                "do_lower_case", True
+            )
+        except (OSError, ValueError) as error:
+            raise InfolmError(
+                f"{folder} has no vocabulary that can be read ({error}): it needs tokenizer.json "
+                "or vocab.txt, as transformers saves them"
+            ) from error
+        if missing := [token for token in SPECIAL if token not in pieces]:
+            raise InfolmError(f"{path} lacks {', '.join(missing)}: take the vocabulary of a BERT")
+        return cls._of_pieces(pieces, lowercase)
+
+    @classmethod
+    def _of_pieces(cls, pieces: Sequence[str], lowercase: bool) -> Self:
+        from tokenizers import models, processors
+
+        backend = _bert_backend(models.WordPiece(_numbered(pieces), unk_token="[UNK]"), lowercase)
+        backend.add_special_tokens(list(SPECIAL))
+        ends = [(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+        backend.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
+        )
+        return cls(json.loads(backend.to_str()))
+
+    @classmethod
     def load(cls, path: Path) -> Self:
         try:
             return cls(json.loads(path.read_bytes()))
@@ -238,7 +321,30 @@ class Tokenizer:
 
     @cached_property
     def lowercase(self) -> bool:
-        return "Lowercase" in json.dumps(self._description["normalizer"])
+        normaliser = self._description["normalizer"]
+        if self.kind == "wordpiece":
+            return bool(normaliser["lowercase"])
+        return "Lowercase" in json.dumps(normaliser)
+
+    @cached_property
+    def special(self) -> Special:
+        """Of word pieces alone."""
+        if self.kind != "wordpiece":
+            raise InfolmError(
+                f"tokens are of kind {self.kind}, which has no [CLS] or [MASK]: set "
+                "data.tokens=wordpiece and data.vocabulary"
+            )
+        return Special(*(self._ids[token] for token in SPECIAL))
+
+    @cached_property
+    def continues(self) -> NDArray[np.bool_]:
+        """Of word pieces: which go on a word, (V,)."""
+        return np.array([token.startswith(CONTINUES) for token in self._tokens])
+
+    def pieces(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The word pieces of a text, (n,), and where each begins and ends in it, (n, 2)."""
+        found = self._backend.encode(text, add_special_tokens=False)
+        return np.array(found.ids, np.int64), np.array(found.offsets, np.int64).reshape(-1, 2)
 
     def encode(self, text: str) -> NDArray[np.int64]:
         """The numbers of the text's tokens; a text without a last newline gets no last `<eos>`."""
@@ -267,6 +373,11 @@ class Tokenizer:
                 lines = re.findall(r"[^\n]*\n|[^\n]+", text)  # one long string takes twice as long
                 encoded = self._backend.encode_batch_fast(lines)
                 return np.fromiter(chain.from_iterable(line.ids for line in encoded), np.int32)
+            case "wordpiece":
+                *lines, rest = text.replace(UNK, "[UNK]").split("\n")
+                encoded = self._backend.encode_batch_fast([*lines, rest], add_special_tokens=False)
+                parts = [[*line.ids, self.eos] for line in encoded[:-1]]
+                return np.fromiter(chain(*parts, encoded[-1].ids), np.int32)
 
     def decode(self, ids: ArrayLike) -> str:
         """The text of these tokens; words are joined by a blank, all else as it stood."""
@@ -276,12 +387,15 @@ class Tokenizer:
         tokens = map(self._tokens.__getitem__, numbers)
         if self.kind == "char":
             return "".join(tokens)
-        words = " ".join("\n" if token == EOS else token for token in tokens)
+        newline = self._tokens[self.eos]
+        words = " ".join("\n" if token == newline else token for token in tokens)
+        if self.kind == "wordpiece":
+            words = words.replace(f" {CONTINUES}", "")
         return re.sub(" ?\n ?", "\n", words)
 
     def token(self, id: int) -> str:
         """One token as a person reads it."""
-        if id == self.eos:
+        if id == self.eos and self.kind != "wordpiece":
             return EOS
         if self.kind in ("byte", "bpe"):
             text = self._bytes[id].decode("utf-8", "backslashreplace")
@@ -290,7 +404,7 @@ class Tokenizer:
 
     def unknown(self, text: str) -> list[str]:
         """The words or characters of the text that the vocabulary lacks, in order, once each."""
-        if self.unk is None:
+        if self.unk is None or self.kind == "wordpiece":
             return []
         text = self._normal(text)
         parts: Iterable[str] = text
@@ -370,8 +484,22 @@ def _backend(model: Any, lowercase: bool, *normalise: Any) -> "tokenizers.Tokeni
     return backend
 
 
+def _bert_backend(model: Any, lowercase: bool) -> "tokenizers.Tokenizer":
+    """BERT's rules around a model of word pieces: marks are words, and no accents in lower case."""
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import decoders, normalizers, pre_tokenizers
+
+    backend = Backend(model)
+    backend.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    backend.decoder = decoders.WordPiece(prefix=CONTINUES)
+    return backend
+
+
 def _kind(description: dict[str, Any]) -> Kind:
     """Which of the class methods made this `tokenizer.json`: it has no field to say so."""
+    if description["model"]["type"] == "WordPiece":
+        return "wordpiece"
     cutter = description["pre_tokenizer"]
     if description["model"]["type"] == "WordLevel":
         return "char" if cutter["behavior"] == "Isolated" else "word"
