@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from infolm.data.passes import Passes
 from infolm.data.stream import PADDING, Batch
 from infolm.data.tokens import NO_TOKEN, Tokenizer
 from infolm.errors import InfolmError
@@ -97,7 +98,7 @@ def group(lengths: npt.NDArray[np.int64], area: int) -> list[int]:
 
 
 @dataclass
-class Episodes:
+class Episodes(Passes):
     """Batches of whole sentences of `tokens` (N,), pass after pass; see `EpisodesConfig`.
 
     A sentence w_1 ... w_n <eos> is read as <eos> w_1 ... w_n from a state of zeros, so every token
@@ -126,8 +127,6 @@ class Episodes:
         self._starts, self._lengths = bounds[:-1], np.diff(bounds)
         area = self.config.batch * len(self.tokens) // len(self._starts)
         self._cuts = group(np.sort(self._lengths), area)
-        self.epoch = 0
-        self._position = 0
         self._draw()
 
     def _check_marked(self, bounds: npt.NDArray[np.int64], after: int) -> None:
@@ -150,10 +149,7 @@ class Episodes:
     def next(self) -> Batch:
         number = self._batches[self._position]
         members = self._sentences[self._cuts[number] : self._cuts[number + 1]]
-        self._position += 1
-        if self._position == len(self._batches):
-            self._position, self.epoch = 0, self.epoch + 1
-            self._draw()
+        self._advance()
         return self._read(self._starts[members], self._lengths[members])
 
     def _read(self, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Batch:
@@ -163,13 +159,3 @@ class Episodes:
         if self.after is not None:
             inside &= np.logical_or.accumulate(read == self.after)
         return Batch(read, np.where(inside, found, PADDING), True, 1.0)
-
-    def fraction(self) -> float:
-        return self._position / len(self._batches)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "position": self._position}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.epoch, self._position = state["epoch"], state["position"]
-        self._draw()

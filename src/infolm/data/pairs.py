@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from infolm.data.episodes import places, side_by_side
+from infolm.data.passes import Passes
 from infolm.data.stream import PADDING
 from infolm.errors import InfolmError
 
@@ -105,7 +106,7 @@ def draw_near(
     return k, k * log_stay + np.log(geometric) - np.log(total)
 
 
-class SentencePairs:
+class SentencePairs(Passes):
     """Batches of M pairs (S_l, S_{l+1}) of one document, pass after pass in a new order.
 
     With m = l + 1, the sentence drawn from near by is S_{m+k}, k as in `draw_near`, within the
@@ -127,34 +128,20 @@ class SentencePairs:
         self.batch = min(batch, self.pairs)
         last = np.searchsorted(document, document[self._first], side="right") - 1
         self._rest = last - self._first  # sentences from m on
-        self.epoch = 0
-        self._position = 0
         self._draw()
 
     def _draw(self) -> None:
-        self._order = np.random.default_rng([self.seed, self.epoch]).permutation(self.pairs)
+        order = np.random.default_rng([self.seed, self.epoch]).permutation(self.pairs)
+        whole = self.pairs // self.batch
+        self._batches = order[: whole * self.batch].reshape(whole, -1)
 
     def next(self) -> PairBatch:
-        start = self._position * self.batch
-        chosen = self._order[start : start + self.batch]
+        chosen = self._batches[self._position]
         rng = np.random.default_rng([self.seed, self.epoch, self._position])
         first = self._first[chosen]
         k, log_proposal = draw_near(self._rest[chosen], self.geometric, rng)
-        self._position += 1
-        if self._position == self.pairs // self.batch:
-            self._position, self.epoch = 0, self.epoch + 1
-            self._draw()
+        self._advance()
         read = self.text.read
         return PairBatch(
             read(first), read(first + 1), read(first + 1 + k), log_proposal.astype(np.float32)
         )
-
-    def fraction(self) -> float:
-        return self._position / (self.pairs // self.batch)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "position": self._position}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.epoch, self._position = state["epoch"], state["position"]
-        self._draw()

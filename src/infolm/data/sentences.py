@@ -10,6 +10,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from infolm.data.episodes import group, places, sentence_bounds
+from infolm.data.passes import Passes
 from infolm.errors import InfolmError
 from infolm.section import Section
 
@@ -158,7 +159,7 @@ def fitting(found: Lines, config: SentencesConfig, split: str) -> Lines:
     return found.cut(config.longest)
 
 
-class SentenceFeed:
+class SentenceFeed(Passes):
     """Batches of `config.batch` sentences, pass after pass; see `SentencesConfig`.
 
     A pass draws an order, and sorts each `POOL` batches' worth of it by length: a batch has
@@ -182,8 +183,6 @@ class SentenceFeed:
             drawn = np.random.default_rng([seed]).permutation(len(text))[: config.most]
             text = text.chosen(np.sort(drawn))
         self.text, self.config, self.seed, self.unk = text, config, seed, unk
-        self.epoch = 0
-        self._position = 0
         self._draw()
 
     def _draw(self) -> None:
@@ -200,10 +199,7 @@ class SentenceFeed:
         rng = np.random.default_rng([self.seed, self.epoch, self._position, 1])
         read = self._masked(batch.read, self.config.encoder_unknown, rng)
         inputs = self._masked(batch.inputs, self.config.decoder_unknown, rng)
-        self._position += 1
-        if self._position == len(self._batches):
-            self._position, self.epoch = 0, self.epoch + 1
-            self._draw()
+        self._advance()
         return batch._replace(read=read, inputs=inputs)
 
     def _masked(
@@ -214,13 +210,3 @@ class SentenceFeed:
             return rows
         hidden = (rng.random(len(rows)) < share) & (rows != self.text.eos)
         return np.where(hidden, self.unk, rows)
-
-    def fraction(self) -> float:
-        return self._position / len(self._batches)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"epoch": self.epoch, "position": self._position}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.epoch, self._position = state["epoch"], state["position"]
-        self._draw()
