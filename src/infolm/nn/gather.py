@@ -1,0 +1,51 @@
+"""Rows of all the processes that train together, each on its part of a batch.
+
+What is told apart in a batch may lie in any process. A loss that each process makes from what is
+gathered is the same in all of them, that of the whole batch; its gradient comes out as many times
+too large as there are processes, for which an average over them, as `DistributedDataParallel`
+takes it, makes up.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+
+def processes() -> tuple[int, int]:
+    """The number of this process, and how many there are: (0, 1) where there is but one."""
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return 0, 1
+
+
+def gather(rows: Tensor) -> Tensor:
+    """The rows of all processes, one process after another, (n_1 + ... + n_W, ...).
+
+    Each may have its own number of rows (n, ...), all else is alike. The gradient of the sum of
+    what all processes make of the result goes back to where the rows came from. One process: the
+    rows themselves.
+    """
+    return rows if processes()[1] == 1 else _Gather.apply(rows)
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        rank, count = processes()
+        sizes = torch.zeros(count, dtype=torch.long, device=rows.device)
+        sizes[rank] = len(rows)
+        distributed.all_reduce(sizes)
+        first = int(sizes[:rank].sum())
+        ctx.own = slice(first, first + len(rows))
+        # Zeros that are added change nothing, and no process need know the others' sizes before.
+        whole = rows.new_zeros(int(sizes.sum()), *rows.shape[1:])
+        whole[ctx.own] = rows
+        distributed.all_reduce(whole)
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        whole = gradients[0].clone(memory_format=torch.contiguous_format)
+        distributed.all_reduce(whole)
+        return whole[ctx.own]
