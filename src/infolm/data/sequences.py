@@ -1,0 +1,128 @@
+"""A corpus as sequences of one length, of which an encoder is shown a part."""
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from infolm.data import masking as hiding
+from infolm.data.passes import Passes
+from infolm.data.tokens import Tokenizer
+from infolm.errors import InfolmError
+from infolm.section import Section
+
+
+class SequencesConfig(Section):
+    """The running text in sequences of one length, [CLS] and [SEP] around each.
+
+    Where a line ends there is a [SEP] inside. The cuts lie elsewhere each pass.
+    """
+
+    kind: Literal["sequences"] = "sequences"
+    batch: int = Field(32, ge=2, description="sequences of a batch")
+    length: int = Field(128, ge=8, description="tokens of a sequence, [CLS] and [SEP] included")
+    masking: Literal["tokens", "spans", "order"] = Field(
+        "tokens",
+        description="what is hidden: single tokens, spans of words (and their n-grams are read by "
+        "themselves), or what comes last in a drawn order",
+    )
+    share: float = Field(hiding.SHARE, gt=0, lt=1, description="of the tokens, to be predicted")
+
+
+class SequenceBatch(NamedTuple):
+    """B sequences of L tokens.
+
+    tokens (B, L): as the encoder sees them. places (N,): the hidden ones, in b L + l, in order;
+    words (N,): what stands there. ngrams (G, W): of masking by spans, each hidden span by itself
+    between [CLS] and [SEP], then [PAD]; `sizes` (G,) its tokens, `owners` (G,) its sequence.
+    rank (B, L): of masking by order, the place of each token in that order.
+    """
+
+    tokens: Any
+    places: Any
+    words: Any
+    ngrams: Any = None
+    sizes: Any = None
+    owners: Any = None
+    rank: Any = None
+    rate_scale: float = 1.0
+
+
+class SequenceFeed(Passes):
+    """Batches of `config.batch` sequences of `tokens` (N,), pass after pass.
+
+    A pass draws where the first sequence begins, and the order of the sequences; those that do not
+    fill a batch are left for another pass. All is a function of the seed, the pass and the position
+    in it.
+    """
+
+    def __init__(
+        self, tokens: npt.NDArray[Any], config: SequencesConfig, seed: int, tokenizer: Tokenizer
+    ) -> None:
+        self.tokens, self.config, self.seed = tokens, config, seed
+        self.special = tokenizer.special
+        self._inside = config.length - 2
+        self._no_word = np.zeros(len(tokenizer), bool)
+        self._no_word[list(self.special)] = True
+        self._words = np.flatnonzero(~self._no_word)
+        self._begins = ~tokenizer.continues
+        least = config.batch * self._inside
+        if len(tokens) < least:
+            raise InfolmError(
+                f"the text has {len(tokens):,} tokens, and a batch takes {least:,}: lower "
+                "feed.batch or feed.length, or bring more text"
+            )
+        self._draw()
+
+    def _draw(self) -> None:
+        rng = np.random.default_rng([self.seed, self.epoch])
+        spare = len(self.tokens) - self.config.batch * self._inside
+        first = int(rng.integers(min(self._inside, spare + 1)))
+        count = (len(self.tokens) - first) // self._inside
+        starts = first + self._inside * rng.permutation(count)
+        whole = count // self.config.batch
+        self._batches = starts[: whole * self.config.batch].reshape(whole, -1)
+
+    def next(self) -> SequenceBatch:
+        starts = self._batches[self._position]
+        rng = np.random.default_rng([self.seed, self.epoch, self._position, 1])
+        inside = self.tokens[starts[:, None] + np.arange(self._inside)].astype(np.int64)
+        ends = np.full((len(starts), 1), 0)
+        whole = np.hstack([ends + self.special.cls, inside, ends + self.special.sep])
+        self._advance()
+        return (
+            self._ordered(whole, rng)
+            if self.config.masking == "order"
+            else self._masked(whole, rng)
+        )
+
+    def _masked(self, whole: npt.NDArray[np.int64], rng: np.random.Generator) -> SequenceBatch:
+        seen, places, ngrams, owners = whole.copy(), [], [], []
+        length, share = self.config.length, self.config.share
+        for number, sequence in enumerate(whole):
+            free = ~self._no_word[sequence]
+            if self.config.masking == "tokens":
+                hidden = hiding.tokens(free, share, rng)
+            else:
+                hidden = hiding.spans(free, self._begins[sequence], share, rng)
+                ngrams += [sequence[first:end] for first, end in hidden]
+                owners += [number] * len(hidden)
+            seen[number] = hiding.corrupted(sequence, hidden, self.special.mask, self._words, rng)
+            places += [number * length + place for a, b in hidden for place in range(a, b)]
+        at = np.array(places, np.int64)
+        batch = SequenceBatch(seen, at, whole.ravel()[at])
+        if not ngrams:
+            return batch
+        sizes = np.array([len(ngram) + 2 for ngram in ngrams])
+        rows = np.full((len(ngrams), sizes.max()), self.special.pad)
+        for row, ngram in zip(rows, ngrams, strict=True):
+            row[: len(ngram) + 2] = [self.special.cls, *ngram, self.special.sep]
+        return batch._replace(ngrams=rows, sizes=sizes, owners=np.array(owners))
+
+    def _ordered(self, whole: npt.NDArray[np.int64], rng: np.random.Generator) -> SequenceBatch:
+        free = ~self._no_word[whole]
+        drawn = [hiding.order(row, self.config.share, rng) for row in free]
+        places = [n * self.config.length + place for n, (_, place) in enumerate(drawn)]
+        at, rank = np.concatenate(places), np.stack([rank for rank, _ in drawn])
+        return SequenceBatch(whole, at, whole.ravel()[at], rank=rank)
