@@ -19,9 +19,13 @@ from infolm.averaging.tail import (
 from infolm.averaging.two_tailed import TwoTailedConfig
 from infolm.data.corpora import DataConfig
 from infolm.data.episodes import EpisodesConfig
+from infolm.data.sentence_pairs import SentencePairsConfig
 from infolm.data.sentences import SentencesConfig
+from infolm.data.sequences import SequencesConfig
 from infolm.data.stream import StreamConfig
+from infolm.data.windows import WindowsConfig
 from infolm.errors import InfolmError
+from infolm.models.encoder import EncoderConfig
 from infolm.models.encoder_decoder import EncoderDecoderConfig
 from infolm.models.latent import GaussianConfig, QuantisedConfig
 from infolm.models.recurrent import RecurrentConfig
@@ -30,10 +34,14 @@ from infolm.models.symbol import SymbolConfig
 from infolm.objectives.bmi import BmiConfig
 from infolm.objectives.estimators import REPARAMETRISED
 from infolm.objectives.likelihood import LikelihoodConfig
+from infolm.objectives.masked import InfoWordConfig, MlmConfig, MlmNceConfig
 from infolm.objectives.mim import MimConfig
 from infolm.objectives.monte_carlo import MonteCarloConfig
 from infolm.objectives.nce import NceConfig
+from infolm.objectives.next_sentence import NextSentenceConfig
+from infolm.objectives.permutation import PermutationConfig
 from infolm.objectives.sentence import AeConfig
+from infolm.objectives.skip_gram import SkipGramConfig
 from infolm.objectives.vae import VaeConfig
 from infolm.objectives.vq import VqConfig
 from infolm.section import Section, nearest
@@ -60,20 +68,58 @@ def _of_kind(usual: str) -> BeforeValidator:
 
 
 FeedConfig = Annotated[
-    StreamConfig | EpisodesConfig | SentencesConfig,
+    StreamConfig
+    | EpisodesConfig
+    | SentencesConfig
+    | SequencesConfig
+    | WindowsConfig
+    | SentencePairsConfig,
     Field(discriminator="kind"),
     _of_kind("stream"),
 ]
 ModelConfig = Annotated[
-    RecurrentConfig | EncoderDecoderConfig | SentenceConfig | SymbolConfig,
+    RecurrentConfig | EncoderDecoderConfig | SentenceConfig | SymbolConfig | EncoderConfig,
     Field(discriminator="kind"),
     _of_kind("recurrent"),
 ]
 ObjectiveConfig = Annotated[
-    LikelihoodConfig | NceConfig | MimConfig | VaeConfig | AeConfig | MonteCarloConfig | VqConfig,
+    LikelihoodConfig
+    | NceConfig
+    | MimConfig
+    | VaeConfig
+    | AeConfig
+    | MonteCarloConfig
+    | VqConfig
+    | SkipGramConfig
+    | MlmConfig
+    | MlmNceConfig
+    | NextSentenceConfig
+    | PermutationConfig
+    | InfoWordConfig,
     Field(discriminator="kind"),
     _of_kind("likelihood"),
 ]
+
+
+_PIECES = {"data.tokens": ("wordpiece",)}
+_SEQUENCES = {**_PIECES, "feed.kind": ("sequences",), "model.head": ("words",)}
+ENCODING: dict[str, dict[str, tuple[str, ...]]] = {
+    "skip-gram": {
+        "data.tokens": ("word", "wordpiece"),
+        "feed.kind": ("windows",),
+        "model.head": ("context",),
+    },
+    "mlm": {**_SEQUENCES, "feed.masking": ("tokens", "spans")},
+    "mlm-nce": {**_SEQUENCES, "feed.masking": ("tokens", "spans")},
+    "nsp": {**_PIECES, "feed.kind": ("sentence-pairs",), "model.head": ("next",)},
+    "permutation": {
+        **_SEQUENCES,
+        "feed.masking": ("order",),
+        "model.architecture": ("xlnet",),
+    },
+    "infoword": {**_SEQUENCES, "feed.masking": ("spans",)},
+}
+"""What each objective of an encoder needs besides model.kind encoder: key -> what it may be."""
 
 
 class RegularisersConfig(Section):
@@ -127,7 +173,39 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _encoders_all_through(self) -> "Recipe":
+        kind, encoder = self.objective.kind, isinstance(self.model, EncoderConfig)
+        if kind not in ENCODING:
+            contrastive = isinstance(
+                self.feed, SequencesConfig | WindowsConfig | SentencePairsConfig
+            )
+            if encoder or contrastive:
+                raise ValueError(
+                    f"model.kind is {self.model.kind} and feed.kind {self.feed.kind}, but objective"
+                    f".kind {kind} is not of an encoder: set that to one of {', '.join(ENCODING)}, "
+                    "or model.kind and feed.kind to what it needs"
+                )
+            return self
+        faults = []
+        for key, allowed in {"model.kind": ("encoder",), **ENCODING[kind]}.items():
+            section, name = key.split(".")
+            found = getattr(getattr(self, section), name, None)
+            # A section of the wrong kind lacks keys of the right one: its kind is fault enough.
+            if found is not None and found not in allowed:
+                faults.append(f"{key} to {' or '.join(allowed)} (it is {found})")
+        length, most = getattr(self.feed, "length", 0), getattr(self.model, "length", None)
+        if getattr(self.model, "checkpoint", None):
+            most = None  # that of the checkpoint, when it is read
+        if most is not None and length > most and not isinstance(self.feed, WindowsConfig):
+            faults.append(f"feed.length to {most} at most, model.length (it is {length})")
+        if faults:
+            raise ValueError(f"objective.kind {kind} needs other settings: set {'; '.join(faults)}")
+        return self
+
+    @model_validator(mode="after")
     def _scores_exist(self) -> "Recipe":
+        if isinstance(self.model, EncoderConfig):
+            return self
         if isinstance(self.objective, NceConfig) and self.model.softmax.experts > 1:
             raise ValueError(
                 "objective.kind is nce, which needs the scores of a single softmax, but model."
@@ -152,6 +230,8 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _sentences_all_through(self) -> "Recipe":
+        if self.objective.kind in ENCODING:
+            return self
         latent = {
             "model.kind": isinstance(self.model, SentenceConfig | SymbolConfig),
             "feed.kind": isinstance(self.feed, SentencesConfig),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from lightning_fabric import Fabric
 
@@ -31,27 +32,42 @@ from infolm.data.episodes import Episodes, EpisodesConfig, marker, token_number
 from infolm.data.ingest import Report
 from infolm.data.pairs import SentencePairs, Sentences, segments, sentences
 from infolm.data.registry import registry
+from infolm.data.sentence_pairs import SentencePairFeed, SentencePairsConfig
 from infolm.data.sentences import Lines, SentenceFeed, SentencesConfig, fitting, lines
-from infolm.data.stream import Feed, Stream
+from infolm.data.sequences import SequenceFeed, SequencesConfig
+from infolm.data.stream import Feed, Stream, StreamConfig
 from infolm.data.tokens import NO_TOKEN, Tokenizer
+from infolm.data.windows import WindowFeed, WindowsConfig
 from infolm.errors import InfolmError, RunError
 from infolm.evaluation.episodic import episodic_log_probs
 from infolm.evaluation.likelihood import parallel_log_probs
-from infolm.evaluation.validation import monte_carlo_validation, sentence_validation
+from infolm.evaluation.validation import (
+    contrastive_validation,
+    monte_carlo_validation,
+    sentence_validation,
+)
 from infolm.models.build import AnyModel, LatentModel, build_model
+from infolm.models.encoder import Encoder, EncoderConfig
+from infolm.models.pretrained import load_pretrained
 from infolm.models.recurrent import RecurrentModel
 from infolm.models.sentence import SentenceModel
 from infolm.models.symbol import SymbolConfig
+from infolm.nn.nce import Noise
 from infolm.nn.recurrence.driver import choose
 from infolm.objectives.base import Learner, Objective
 from infolm.objectives.bmi import Bmi, BmiConfig
-from infolm.objectives.likelihood import Likelihood
+from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
+from infolm.objectives.masked import InfoWord, InfoWordConfig, Masked, MlmConfig, MlmNceConfig
 from infolm.objectives.mim import Mim, MimConfig
 from infolm.objectives.monte_carlo import MonteCarlo, MonteCarloConfig
 from infolm.objectives.nce import Nce, NceConfig, unigram_counts
+from infolm.objectives.next_sentence import NextSentence, NextSentenceConfig
+from infolm.objectives.permutation import Permutation, PermutationConfig
 from infolm.objectives.sentence import Ae, AeConfig, SentenceObjective
+from infolm.objectives.skip_gram import SkipGram, SkipGramConfig
 from infolm.objectives.vae import Vae, VaeConfig
 from infolm.objectives.vq import Vq, VqConfig
+from infolm.objectives.words import among
 from infolm.training import checkpoint
 from infolm.training.loop import Loop, Precision, Term, Validation, Watcher
 from infolm.training.optimisers import build_optimiser
@@ -81,26 +97,46 @@ def one_device(accelerator: str, precision: Precision = "32-true") -> Fabric:
     return Fabric(accelerator=accelerator, devices=1, precision=precision)
 
 
-def build_feed(recipe: Recipe, corpus: Corpus) -> Feed:
-    """The training split as the recipe wants it cut."""
-    tokens, tokenizer = corpus.splits["train"].tokens, corpus.tokenizer
+def build_feed(recipe: Recipe, corpus: Corpus, split: str = "train") -> Feed:
+    """A split as the recipe wants it cut."""
+    tokens, tokenizer = corpus.splits[split].tokens, corpus.tokenizer
+    if isinstance(recipe.feed, SequencesConfig):
+        feed = recipe.feed
+        if split != "train":  # a short one is read in smaller batches
+            most = len(tokens) // (feed.length - 2)
+            feed = feed.model_copy(update={"batch": max(2, min(feed.batch, most))})
+        return SequenceFeed(tokens, feed, recipe.seed, tokenizer)
+    if isinstance(recipe.feed, SentencePairsConfig):
+        ends = _ends(recipe.feed.ends, corpus)
+        cut = sentences(tokens, tokenizer.eos, ends, _heading(corpus))
+        return SentencePairFeed(cut, recipe.feed, recipe.seed, tokenizer.special)
+    if isinstance(recipe.feed, WindowsConfig):
+        return WindowFeed(tokens, recipe.feed, recipe.seed, tokenizer.eos, word_counts(corpus))
     if isinstance(recipe.feed, EpisodesConfig):
         after = marker(recipe.feed, tokenizer)
         return Episodes(tokens, recipe.feed, recipe.seed, tokenizer.eos, after)
     if isinstance(recipe.feed, SentencesConfig):
-        text = lines_of(recipe.feed, corpus, "train")
-        return SentenceFeed(text, recipe.feed, recipe.seed, tokenizer.unk)
+        found = lines_of(recipe.feed, corpus, split)
+        return SentenceFeed(found, recipe.feed, recipe.seed, tokenizer.unk)
     return Stream(tokens, recipe.feed, recipe.seed)
 
 
 def lines_of(config: SentencesConfig, corpus: Corpus, split: str) -> Lines:
     """The sentences of a split as a sentence model reads them: with words, and no headings."""
     tokens, tokenizer = corpus.splits[split].tokens, corpus.tokenizer
-    # A text may lack one of them, and is then not cut there.
-    ends = [
-        token_number(end, tokenizer, "feed.ends") for end in config.ends if _occurs(end, corpus)
+    found = lines(tokens, tokenizer.eos, _ends(config.ends, corpus), _heading(corpus))
+    return fitting(found, config, split)
+
+
+def _ends(tokens: Sequence[str], corpus: Corpus) -> list[int]:
+    """The numbers of the tokens of `feed.ends`. A text may lack one, and is then not cut there."""
+    tokenizer = corpus.tokenizer
+    lacking = {NO_TOKEN, tokenizer.unk if tokenizer.kind == "wordpiece" else NO_TOKEN}
+    return [
+        token_number(token, tokenizer, "feed.ends")
+        for token in tokens
+        if lacking.isdisjoint(tokenizer.lookup(token).tolist())
     ]
-    return fitting(lines(tokens, tokenizer.eos, ends, _heading(corpus)), config, split)
 
 
 def _check_sentences(config: SentencesConfig, corpus: Corpus, single: bool) -> None:
@@ -126,6 +162,9 @@ def build_objective(
     """The objective that the recipe names. For nce, or if the recipe says so, `model` begins with
     the words' frequencies."""
     config = recipe.objective
+    if isinstance(recipe.model, EncoderConfig):
+        return _encoder_objective(recipe, corpus, device)
+    assert not isinstance(model, Encoder)
     if isinstance(config, NceConfig) or recipe.model.softmax.bias == "unigram":
         found = unigram_counts(corpus.splits["train"].tokens, len(corpus.tokenizer))
         counts = torch.from_numpy(found).to(device)
@@ -143,8 +182,41 @@ def build_objective(
             return MonteCarlo(config)
         case VqConfig():
             return Vq(config)
-        case _:
+        case LikelihoodConfig():
             return Likelihood(config)
+        case _:
+            raise AssertionError(config.kind)  # the recipe was checked
+
+
+def _encoder_objective(recipe: Recipe, corpus: Corpus, device: torch.device) -> Objective:
+    """An objective of the InfoNCE family."""
+    config, noise = recipe.objective, None
+    if getattr(config, "negatives", None) == "unigram":
+        counts = torch.from_numpy(word_counts(corpus)).to(device)
+        noise = Noise(counts, getattr(config, "power", 1.0))
+    match config:
+        case SkipGramConfig():
+            return SkipGram(config, noise)
+        case NextSentenceConfig():
+            return NextSentence(config)
+        case PermutationConfig():
+            return Permutation()
+        case MlmConfig():
+            return Masked(among("vocabulary", None, 0))
+        case MlmNceConfig():
+            return Masked(among(config.negatives, noise, config.noise))
+        case InfoWordConfig():
+            chosen = among(config.negatives, noise, config.noise)
+            return InfoWord(config, chosen, corpus.tokenizer.special.pad)
+        case _:
+            raise AssertionError(config.kind)  # the recipe was checked
+
+
+def word_counts(corpus: Corpus) -> npt.NDArray[np.int64]:
+    """How often each word is in the training split, (V,); the end of a line is none."""
+    counts = unigram_counts(corpus.splits["train"].tokens, len(corpus.tokenizer))
+    counts[corpus.tokenizer.eos] = 0
+    return counts
 
 
 BMI = "bmi"
@@ -185,14 +257,10 @@ def sentences_of(config: BmiConfig, corpus: Corpus) -> Sentences:
     return found
 
 
-def _occurs(token: str, corpus: Corpus) -> bool:
-    return NO_TOKEN not in corpus.tokenizer.lookup(token)
-
-
 def _heading(corpus: Corpus) -> int | None:
     """The token on either side of a heading, where the corpus marks them."""
     info, tokenizer = registry().get(corpus.name), corpus.tokenizer
-    if not info or not info.heading or tokenizer.kind != "word":
+    if not info or not info.heading or tokenizer.kind not in ("word", "wordpiece"):
         return None
     return token_number(info.heading, tokenizer, f"the headings of {corpus.name}")
 
@@ -223,11 +291,13 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
         raise InfolmError(
             f"{out} exists already: add --resume to go on with it, or name another with --out"
         )
+    begun = exists and bool(checkpoint.checkpoints(RunFolder(out).checkpoints))
+    recipe = _with_checkpoint(recipe, begun)
     if exists:
         _check_same(recipe, RunFolder.existing(out))
         corpus = corpus_of(RunFolder(out), recipe, report)
     else:
-        corpus = load_corpus(recipe.data, report)
+        corpus = load_corpus(recipe.data, report, tokenizer=_given_vocabulary(recipe))
     fabric = one_device(recipe.train.accelerator, recipe.train.precision)
     torch.manual_seed(recipe.seed)
     model = build_model(recipe.model, len(corpus.tokenizer), corpus.tokenizer)
@@ -235,11 +305,13 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
         raise InfolmError("the validation split needs at least two tokens: bring more text")
     if isinstance(recipe.feed, SentencesConfig):
         _check_sentences(recipe.feed, corpus, isinstance(recipe.model, SymbolConfig))
+    if isinstance(model, Encoder) and model.config.checkpoint and not begun:
+        watcher.say(load_pretrained(model.config.checkpoint, model))
     fabric.to_device(model)
     terms = build_terms(recipe, corpus, model, fabric.device)
     if recipe.start_from is not None:
         watcher.say(_start_from(recipe.start_from, model, terms, corpus))
-    cells = choose(model.embedding, steps=2)
+    cells = "" if isinstance(model, Encoder) else choose(model.embedding, steps=2)
     run = RunFolder(out) if exists else _create(out, recipe, corpus)
     with run.locked():
         text = recipe.as_yaml()  # a resumed run may have been given more epochs
@@ -263,6 +335,32 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
         return loop.run()
 
 
+def _with_checkpoint(recipe: Recipe, begun: bool) -> Recipe:
+    """The recipe with the sizes of the BERT that its encoder starts from, if there is one.
+
+    A run that has begun has them already, and can do without the folder.
+    """
+    model, folder = recipe.model, getattr(recipe.model, "checkpoint", None)
+    if not isinstance(model, EncoderConfig) or not folder or (begun and not folder.exists()):
+        return recipe
+    if recipe.start_from or model.architecture != "bert":
+        other = "start_from is another start" if recipe.start_from else "model.architecture is not"
+        raise InfolmError(f"model.checkpoint is a BERT's, and {other}: leave one of them out")
+    found, length = model.resolved(), getattr(recipe.feed, "length", 0)
+    if length > found.length and not isinstance(recipe.feed, WindowsConfig):
+        raise InfolmError(
+            f"feed.length is {length}, and the BERT in {folder} reads {found.length} tokens at "
+            "most: lower it"
+        )
+    return recipe.model_copy(update={"model": found})
+
+
+def _given_vocabulary(recipe: Recipe) -> Tokenizer | None:
+    """That of the BERT that an encoder starts from; for other models the text gives one."""
+    folder = getattr(recipe.model, "checkpoint", None)
+    return Tokenizer.from_bert(folder) if folder else None
+
+
 def _plan(
     recipe: Recipe,
     corpus: Corpus,
@@ -283,7 +381,7 @@ def _plan(
     ]
     return (
         f"{weights:,} weights, {corpus.name} ({tokens:,} tokens, {types:,} types), {length}, "
-        f"{''.join(pairs)}on {model.embedding.device} ({cells} cells), into {out}"
+        f"{''.join(pairs)}on {model.embedding.device}{cells and f' ({cells} cells)'}, into {out}"
     )
 
 
@@ -291,9 +389,12 @@ def _validation(
     recipe: Recipe, model: AnyModel, objective: Objective, corpus: Corpus
 ) -> Callable[[], Validation]:
     tokens, feed = corpus.splits["valid"].tokens, recipe.feed
+    if isinstance(model, Encoder):
+        held_out = build_feed(recipe, corpus, "valid")
+        return lambda: contrastive_validation(model, objective, held_out)
     if not isinstance(model, RecurrentModel):
         return _latent_validation(recipe, model, objective, corpus)
-    assert not isinstance(feed, SentencesConfig)
+    assert isinstance(feed, StreamConfig | EpisodesConfig)
 
     def validate() -> Validation:
         if isinstance(feed, EpisodesConfig):

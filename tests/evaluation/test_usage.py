@@ -9,11 +9,12 @@ import torch
 
 from infolm.data.sentences import Lines
 from infolm.evaluation import usage as module
-from infolm.evaluation.usage import tensors, usage, weigh
+from infolm.evaluation.usage import usage, weigh
 from infolm.models.latent import CategoricalConfig, GaussianConfig, QuantisedConfig
 from infolm.models.sentence import CoderConfig, SentenceConfig, SentenceModel
 from infolm.models.symbol import SymbolConfig, SymbolModel
 from infolm.objectives.estimators import Draws
+from infolm.training.loop import tensors
 
 SYMBOLS, VARIABLES, CLASSES = 12, 2, 3
 

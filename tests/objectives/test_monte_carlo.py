@@ -10,12 +10,12 @@ from torch.distributions import Categorical, Normal, kl_divergence
 from infolm.config import load_recipe
 from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
-from infolm.evaluation.usage import tensors
 from infolm.models.latent import CategoricalConfig, GaussianConfig
 from infolm.models.recurrent import DropoutConfig
 from infolm.models.sentence import CoderConfig, SentenceConfig, SentenceModel
 from infolm.models.symbol import SymbolConfig, SymbolModel
 from infolm.objectives.monte_carlo import DECAY, MonteCarlo, MonteCarloConfig
+from infolm.training.loop import tensors
 
 GAUSSIAN = GaussianConfig(size=2)
 CATEGORICAL = CategoricalConfig(variables=2, classes=3, embedding=4)

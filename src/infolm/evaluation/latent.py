@@ -34,7 +34,6 @@ from torch import Tensor
 from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.likelihood import Progress, evaluating
-from infolm.evaluation.usage import tensors
 from infolm.models.build import LatentModel
 from infolm.models.latent import (
     Categories,
@@ -44,6 +43,7 @@ from infolm.models.latent import (
     log_prior,
 )
 from infolm.models.symbol import SymbolModel
+from infolm.training.loop import tensors
 
 SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 """Widths of a proposal to choose from, in deviations of q; at the floor of MIM the last is 1.7."""

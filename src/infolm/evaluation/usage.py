@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from infolm.data.sentences import Lines, SentenceBatch
+from infolm.data.sentences import Lines
 from infolm.evaluation.likelihood import Progress, evaluating
 from infolm.models.build import LatentModel
 from infolm.objectives.estimators import Draws, log_mean_weight, weighted_log_likelihood
+from infolm.training.loop import tensors
 
 TOGETHER = 2**16
 """Tokens that are decoded together, all codes counted."""
@@ -33,12 +34,6 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         yield
-
-
-def tensors(batch: SentenceBatch, device: torch.device) -> SentenceBatch:
-    """The batch with its rows on `device`."""
-    read, inputs, targets = (torch.from_numpy(rows).to(device) for rows in batch[:3])
-    return batch._replace(read=read, inputs=inputs, targets=targets)
 
 
 def weigh(

@@ -1,15 +1,19 @@
-"""The validation loss of a model with a latent code while it is trained."""
+"""The validation loss of a model with a latent code, or of an encoder, while it is trained."""
 
 import torch
 from torch import Tensor
 
 from infolm.data.sentences import Lines
+from infolm.data.stream import Feed
+from infolm.evaluation.contrastive import tallies
 from infolm.evaluation.likelihood import evaluating
 from infolm.evaluation.posterior import mutual_information
 from infolm.evaluation.usage import weigh
 from infolm.models.build import LatentModel
+from infolm.models.encoder import Encoder
 from infolm.models.latent import Posterior
 from infolm.models.sentence import SentenceModel
+from infolm.objectives.base import Objective
 from infolm.objectives.estimators import augmented
 from infolm.objectives.monte_carlo import MonteCarlo
 from infolm.objectives.sentence import SentenceObjective
@@ -32,6 +36,17 @@ def monte_carlo_validation(
     value = float(augmented(objective.settings, draws).value.sum())
     terms = {name: float(term) for name, term in objective.terms(draws, tokens).items()}
     return Validation(-value / tokens, terms)
+
+
+BATCHES = 200
+"""Of a validation of an encoder, at most."""
+
+
+def contrastive_validation(model: Encoder, objective: Objective, feed: Feed) -> Validation:
+    """The objective's loss on the first pass of `feed`, without dropout; see `tallies`."""
+    found = tallies(model, objective, feed, BATCHES)
+    means = {name: tally.mean for name, tally in found.items()}
+    return Validation(means.pop("loss"), means, per="pair")
 
 
 def sentence_validation(

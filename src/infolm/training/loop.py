@@ -75,17 +75,19 @@ class Term:
 class Validation(NamedTuple):
     """What the present weights are worth on the validation split.
 
-    loss: nats per token, the smaller the better. terms: its parts and what else is worth knowing,
-    by name; where there are none the loss is that of the text itself, and e^loss a perplexity.
+    loss: nats per token, or per whatever `per` says, the smaller the better. terms: its parts and
+    what else is worth knowing, by name; where there are none the loss is that of the text itself,
+    and e^loss a perplexity.
     """
 
     loss: float
     terms: Mapping[str, float] = {}
+    per: str = "token"
 
     def __str__(self) -> str:
         said = ", ".join(f"{name} {value:.4g}" for name, value in self.terms.items())
         said = said or f"perplexity {math.exp(min(self.loss, 700)):.2f}"
-        return f"{self.loss:.4f} nats per token, {said}"
+        return f"{self.loss:.4f} nats per {self.per}, {said}"
 
 
 class Watcher(Protocol):
@@ -207,7 +209,8 @@ class Loop:
         None where the loss or its gradient is not finite and `recover` is on: no step was taken.
         """
         self.model.train()
-        batches = [self.fabric.to_device(_tensors(term.feed.next())) for term in self.terms]
+        progress = self.progress()  # before the feeds go on
+        batches = [tensors(term.feed.next(), self.fabric.device) for term in self.terms]
         estimates = []
         for term, batch in zip(self.terms, batches, strict=True):
             estimate = term.objective(self.model, batch, term.carry)
@@ -233,7 +236,7 @@ class Loop:
                 f"{self.run_folder.path} is intact"
             )
         for group, rate in zip(self.optimiser.param_groups, self.base_rates, strict=True):
-            scale = self.schedule.scale * RECOVERY_RATE**self.recoveries
+            scale = self.schedule.at(self.step + 1, progress) * RECOVERY_RATE**self.recoveries
             group["lr"] = rate * scale * batches[0].rate_scale
         self.optimiser.step()
         self.optimiser.zero_grad()
@@ -406,8 +409,11 @@ def _mean(answer: str) -> str:
     return answer if answer == MEAN else f"{answer} {MEAN}"
 
 
-def _tensors(batch: Any) -> Any:
-    return type(batch)(*(torch.from_numpy(x) if isinstance(x, np.ndarray) else x for x in batch))
+def tensors(batch: Any, device: torch.device) -> Any:
+    """A feed's named tuple with its arrays as tensors on `device`."""
+    return type(batch)(
+        *(torch.from_numpy(x).to(device) if isinstance(x, np.ndarray) else x for x in batch)
+    )
 
 
 def _random_state() -> dict[str, Any]:

@@ -40,7 +40,15 @@ class RAdamConfig(_Adaptive):
     kind: Literal["radam"] = "radam"
 
 
-AnyOptimiserConfig = SGDConfig | AdamConfig | RAdamConfig
+class AdamWConfig(_Adaptive):
+    """Adam whose weight decay is a step of its own, and of matrices alone (Loshchilov & Hutter
+    2019): no bias and no LayerNorm is drawn to 0, as BERT has it."""
+
+    kind: Literal["adamw"] = "adamw"
+    epsilon: float = Field(1e-6, gt=0, description="added to the root of the mean square")
+
+
+AnyOptimiserConfig = SGDConfig | AdamConfig | RAdamConfig | AdamWConfig
 OptimiserConfig = Annotated[AnyOptimiserConfig, Field(discriminator="kind")]
 
 
@@ -52,6 +60,13 @@ def build_optimiser(
     if isinstance(config, SGDConfig):
         return optim.SGD(parameters, lr=rate, weight_decay=decay)
     betas = (config.beta1, config.beta2)
+    if isinstance(config, AdamWConfig):
+        every = list(parameters)
+        groups = [
+            {"params": [p for p in every if p.ndim > 1], "weight_decay": decay},
+            {"params": [p for p in every if p.ndim < 2], "weight_decay": 0.0},
+        ]
+        return optim.AdamW(groups, lr=rate, betas=betas, eps=config.epsilon, fused=True)
     rule = optim.RAdam if isinstance(config, RAdamConfig) else optim.Adam
     return rule(parameters, lr=rate, weight_decay=decay, betas=betas)
 

@@ -15,6 +15,7 @@ cache.json         the neural cache's settings, tuned on the validation split; l
 gradients.safetensors  the mean square gradients of the training split, for dynamic evaluation
 report.html        what `infolm report` made
 variance.png       what `infolm variance` made
+finetuned/         what `infolm finetune` made, a folder for each task
 """
 
 import json

@@ -10,10 +10,12 @@ from infolm.section import Section
 
 
 class ScheduleConfig(Section):
-    """What happens to the learning rate when validation no longer improves."""
+    """What happens to the learning rate: by itself, or when validation no longer improves."""
 
-    kind: Literal["constant", "nonmonotone", "plateau"] = Field(
-        "constant", description="constant, or multiplied by `factor` at each non-improvement"
+    kind: Literal["constant", "nonmonotone", "plateau", "linear"] = Field(
+        "constant",
+        description="constant; multiplied by `factor` at each non-improvement; or linear, up for "
+        "`warm_up` steps and then down to 0 at the end of training",
     )
     factor: float = Field(0.5, gt=0, lt=1, description="of nonmonotone and plateau")
     patience: int = Field(
@@ -22,6 +24,16 @@ class ScheduleConfig(Section):
         description="in validations: of nonmonotone the interval n, of plateau how many in a row "
         "are no better than the best",
     )
+    warm_up: int = Field(0, ge=0, description="of linear: steps in which the rate rises from 0")
+
+
+def linear(step: int, progress: float, warm_up: int) -> float:
+    """What the rate is multiplied by at step 1, 2, ...: step / warm_up, and beside it 1 - progress.
+
+    progress: the share of training that was done before this step. The smaller of the two, so that
+    the rate rises to nearly its full height and falls on one line to 0.
+    """
+    return min(step / warm_up if warm_up else 1.0, 1.0 - progress)
 
 
 class Schedule:
@@ -39,8 +51,14 @@ class Schedule:
         self.history: list[float] = []
         self.best, self.waited = math.inf, 0  # of plateau
 
+    def at(self, step: int, progress: float) -> float:
+        """What the rate of step 1, 2, ... is multiplied by."""
+        if self.config.kind == "linear":
+            return linear(step, progress, self.config.warm_up)
+        return self.scale
+
     def validated(self, loss: float) -> list[str]:
-        if self.config.kind == "constant":
+        if self.config.kind in ("constant", "linear"):
             return []
         if self.config.kind == "plateau":
             return self._waited(loss)

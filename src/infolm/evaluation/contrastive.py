@@ -1,0 +1,138 @@
+"""An objective of the InfoNCE family on held-out text, and what it hides among all words.
+
+How well a word is told from a few others depends on those, so that two objectives cannot be
+compared by it. Among the whole vocabulary they can: InfoNCE with others drawn from q(b) is at its
+maximum where f(a, b) = ln p(b | a) / q(b) + c(a), so that p(b | a) is the softmax of f + ln q. Of
+an encoder that was trained among all words, q is uniform, and the softmax that of f.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from infolm.data.sequences import SequenceBatch
+from infolm.data.stream import Feed
+from infolm.evaluation.likelihood import evaluating
+from infolm.evaluation.measurement import Measurement
+from infolm.evaluation.usage import seeded
+from infolm.models.encoder import Encoder
+from infolm.objectives.base import Estimate, Objective
+from infolm.training.loop import tensors
+
+SEED = 1
+"""Of what is drawn besides the feed's own draws: the same each time."""
+LEAST = 10
+"""Batches that it takes to tell a standard error."""
+ROWS = 1024
+"""Hidden words whose scores of the whole vocabulary are in memory at a time."""
+VOCABULARY_NLL = "vocabulary_nll"
+ALL = "among all words"
+"""The method of what is told from the whole vocabulary."""
+
+
+class Tally(NamedTuple):
+    """A quantity of n batches: values (n,), each a mean over `counts` (n,) tokens or others."""
+
+    values: npt.NDArray[np.float64]
+    counts: npt.NDArray[np.float64]
+
+    @property
+    def mean(self) -> float:
+        """sum c_i x_i / sum c_i."""
+        return float(self.values @ self.counts / self.counts.sum())
+
+    @property
+    def stderr(self) -> float | None:
+        """Of the mean, a ratio of two sums: sqrt(n / (n - 1) sum c_i^2 (x_i - mean)^2) / sum c_i.
+
+        None for fewer than `LEAST` batches.
+        """
+        n = len(self.values)
+        if n < LEAST:
+            return None
+        spread = np.sum((self.counts * (self.values - self.mean)) ** 2) * n / (n - 1)
+        return float(np.sqrt(spread) / self.counts.sum())
+
+
+def tallies(
+    model: Encoder,
+    objective: Objective,
+    feed: Feed,
+    most: int | None = None,
+    report: Callable[[float], None] | None = None,
+) -> dict[str, Tally]:
+    """The objective's loss and terms on the first pass of `feed`, by name, without dropout.
+
+    What is hidden and what it is told from are drawn as in training, in batches of the same size,
+    on which an InfoNCE depends; the draws are the same each time. most: so many batches at most.
+    """
+    feed.load_state_dict({"epoch": 0, "position": 0})
+    found = defaultdict(list)
+    done = 0
+    with evaluating(model) as device, seeded(SEED):
+        while feed.epoch == 0 and done != most:
+            if report:
+                report(feed.fraction())
+            estimate = objective(model, tensors(feed.next(), device), None)
+            for name, value in {"loss": estimate.loss, **estimate.terms}.items():
+                found[name].append((float(value), estimate.per.get(name, estimate.count)))
+            done += 1
+    return {name: Tally(*np.array(pairs, np.float64).T) for name, pairs in found.items()}
+
+
+class AmongAll:
+    """A masked objective, whose hidden words are also sought among all words.
+
+    Adds to its terms `vocabulary_nll`, -ln p(b | a), and `accuracy`, the share of hidden words that
+    are the likeliest of all. log_q: (V,), ln of how likely each word was to be among the others.
+    """
+
+    def __init__(self, objective: Objective, log_q: Tensor) -> None:
+        self.objective, self.log_q = objective, log_q
+
+    def __call__(self, model: Encoder, batch: SequenceBatch, carry: Any) -> Estimate:
+        estimate = self.objective(model, batch, carry)
+        anchors = model.head(model(batch.tokens).flatten(0, 1)[batch.places])
+        bias = (model.head.bias + self.log_q).to(anchors.dtype)
+        losses, right = [], []
+        for part, words in zip(anchors.split(ROWS), batch.words.split(ROWS), strict=True):
+            scores = torch.addmm(bias, part, model.embedding.T)
+            losses.append(-scores.log_softmax(1).gather(1, words[:, None])[:, 0])
+            right.append(scores.argmax(1) == words)
+        estimate.terms[VOCABULARY_NLL] = torch.cat(losses).mean()
+        estimate.terms["accuracy"] = torch.cat(right).float().mean()
+        return estimate
+
+
+def contrastive_measurements(
+    found: Mapping[str, Tally], split: str, method: str, item: str, convention: str
+) -> list[Measurement]:
+    """What was tallied, as measurements.
+
+    method: what a thing was told from. item: what the objective's loss is a mean over, such as
+    "hidden token". e^vocabulary_nll is the perplexity of the hidden words.
+    """
+    all_words = ALL if VOCABULARY_NLL in found else method
+    about = {  # of other units or methods
+        "loss": ("nats, weighted sum", "objective"),
+        "dim": ("nats per n-gram", "among the batch's n-grams"),
+        "dim_information": ("nats per n-gram", "among the batch's n-grams"),
+        "accuracy": (f"share of {item}s", all_words),
+        "perplexity": (f"perplexity per {item}", all_words),
+    }
+    results = []
+    for name, tally in found.items():
+        value, stderr = tally.mean, tally.stderr
+        if name == VOCABULARY_NLL:
+            name, value = "perplexity", math.exp(min(value, 700))
+            stderr = None if stderr is None else value * stderr
+        unit, told = about.get(name, (f"nats per {item}", method))
+        count = int(tally.counts.sum())
+        results.append(Measurement(name, value, unit, stderr, count, split, told, convention))
+    return results

@@ -1,0 +1,215 @@
+"""Contextual encoders: `transformers`' BERT and XLNet, with what contrastive objectives put on top.
+
+Every objective of the InfoNCE family scores pairs by f(a, b) = g_psi(b) . g_omega(a) (Kong et al.
+2020, section 2). The encoder is g_omega, what is kept after training; what stands for g_psi is the
+encoder's `head`:
+
+| head | g_psi(b) | for |
+| --- | --- | --- |
+| words | the word's input vector and a bias (BERT's tied output) | MLM, permutation LM, InfoWord |
+| context | the word's row of a second table | skip-gram, whose g_omega is the input table alone |
+| next | one vector psi for all pairs | next sentence prediction |
+"""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.nn import functional
+
+from infolm.errors import InfolmError
+from infolm.section import Section
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+Architecture = Literal["bert", "xlnet"]
+DEVIATION = 0.02
+"""Of the normal distribution that weights begin with, BERT's."""
+OF_ALL_WORDS = ("mlm", "permutation")
+"""Objectives whose loss is the cross entropy of hidden words among all words."""
+BERT_SIZES = {
+    "layers": "num_hidden_layers",
+    "hidden": "hidden_size",
+    "heads": "num_attention_heads",
+    "inner": "intermediate_size",
+    "length": "max_position_embeddings",
+}
+"""Key of `EncoderConfig` -> key of a BERT's config.json."""
+ALIKE = {
+    "hidden_act": "gelu",
+    "layer_norm_eps": 1e-12,
+    "type_vocab_size": 2,
+    "position_embedding_type": "absolute",
+}
+"""What a BERT's config.json has to say where it says it."""
+
+
+class EncoderConfig(Section):
+    """A Transformer that reads whole sequences."""
+
+    kind: Literal["encoder"] = "encoder"
+    architecture: Architecture = Field("bert", description="xlnet: relative positions, two streams")
+    layers: int = Field(12, ge=1)
+    hidden: int = Field(768, ge=2, description="columns of every layer and of the word vectors")
+    heads: int = Field(12, ge=1, description="of attention; divides hidden")
+    inner: int | None = Field(None, ge=1, description="columns inside a block; none: 4 x hidden")
+    dropout: float = Field(0.1, ge=0, lt=1, description="of layers and of attention")
+    length: int = Field(
+        512, ge=8, description="most tokens of a sequence, [CLS] and [SEP] included"
+    )
+    head: Literal["words", "context", "next"] = Field(
+        "words", description="what b is looked up in: tied word vectors, a second table, one vector"
+    )
+    checkpoint: Path | None = Field(
+        None,
+        description="folder of a BERT that transformers saved, to start from: its sizes and its "
+        "vocabulary take the place of the recipe's",
+    )
+
+    @model_validator(mode="after")
+    def _divides(self) -> "EncoderConfig":
+        if self.hidden % self.heads:
+            raise ValueError(f"heads: {self.heads} does not divide hidden, {self.hidden}")
+        return self
+
+    def resolved(self) -> "EncoderConfig":
+        """With the sizes of the checkpoint, if there is one."""
+        if self.checkpoint is None:
+            return self
+        found = _checkpoint_config(self.checkpoint)
+        return self.model_copy(
+            update={
+                "architecture": "bert",
+                "checkpoint": self.checkpoint.absolute(),
+                **{key: found[theirs] for key, theirs in BERT_SIZES.items()},
+            }
+        )
+
+
+def _checkpoint_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    try:
+        found = dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise InfolmError(
+            f"{path} cannot be read ({error}): model.checkpoint is a folder that transformers' "
+            "save_pretrained made"
+        ) from error
+    if found.get("model_type") != "bert":
+        raise InfolmError(
+            f"{folder} holds a model of type {found.get('model_type')}: model.checkpoint takes a "
+            "BERT's"
+        )
+    for key, value in found.items():
+        if value != ALIKE.get(key, value):
+            raise InfolmError(
+                f"{path} has {key} {value}, and encoders here have {ALIKE[key]}: take another BERT"
+            )
+    if lacking := [key for key in BERT_SIZES.values() if not isinstance(found.get(key), int)]:
+        raise InfolmError(f"{path} lacks {', '.join(lacking)}: get the folder again")
+    return found
+
+
+def need_transformers() -> None:
+    """Say what to install where it is not there."""
+    if find_spec("transformers") is None:
+        raise InfolmError("encoders need transformers: pip install 'infolm[encoders]'")
+
+
+def transformers_config(config: EncoderConfig, vocabulary: int, pad: int) -> "PretrainedConfig":
+    """The same sizes as `transformers` has them."""
+    from transformers import BertConfig, XLNetConfig
+
+    inner = config.inner or 4 * config.hidden
+    if config.architecture == "xlnet":
+        return XLNetConfig(
+            vocab_size=vocabulary,
+            d_model=config.hidden,
+            n_layer=config.layers,
+            n_head=config.heads,
+            d_inner=inner,
+            dropout=config.dropout,
+            pad_token_id=pad,
+        )
+    return BertConfig(
+        vocab_size=vocabulary,
+        hidden_size=config.hidden,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        intermediate_size=inner,
+        hidden_dropout_prob=config.dropout,
+        attention_probs_dropout_prob=config.dropout,
+        max_position_embeddings=config.length,
+        pad_token_id=pad,
+    )
+
+
+class WordHead(nn.Module):
+    """BERT's: LayerNorm(gelu(W h + c)), to be multiplied with the word vectors; a bias per word."""
+
+    def __init__(self, hidden: int, vocabulary: int, epsilon: float) -> None:
+        super().__init__()
+        self.dense = nn.Linear(hidden, hidden)
+        self.norm = nn.LayerNorm(hidden, epsilon)
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
+        nn.init.normal_(self.dense.weight, std=DEVIATION)
+        nn.init.zeros_(self.dense.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.norm(functional.gelu(self.dense(hidden)))
+
+
+class Encoder(nn.Module):
+    """tokens (B, L) -> (B, L, D), a vector of each token in its sequence.
+
+    The first token, [CLS], stands for the whole. pad: the number of [PAD].
+    """
+
+    def __init__(self, config: EncoderConfig, vocabulary: int, pad: int = 0) -> None:
+        need_transformers()
+        from transformers import BertModel, XLNetModel
+
+        super().__init__()
+        self.config, self.vocabulary, self.pad = config, vocabulary, pad
+        sizes = transformers_config(config, vocabulary, pad)
+        if config.architecture == "xlnet":
+            self.transformer: nn.Module = XLNetModel(sizes)
+        else:
+            self.transformer = BertModel(sizes, add_pooling_layer=False)
+        if config.head == "words":
+            epsilon = float(getattr(sizes, "layer_norm_eps", 1e-12))
+            self.head = WordHead(config.hidden, vocabulary, epsilon)
+        elif config.head == "context":
+            # At 0, as word2vec has it: no two words are alike before the text says so.
+            self.context = nn.Parameter(torch.zeros(vocabulary, config.hidden))
+        else:
+            self.psi = nn.Parameter(DEVIATION * torch.randn(config.hidden))
+
+    @property
+    def embedding(self) -> Tensor:
+        """The input vectors of the words, (V, D)."""
+        return self.transformer.get_input_embeddings().weight  # type: ignore[operator]
+
+    def forward(
+        self,
+        tokens: Tensor,
+        mask: Tensor | None = None,
+        segments: Tensor | None = None,
+        hidden_from: Tensor | None = None,
+        targets: Tensor | None = None,
+    ) -> Tensor:
+        """The last layer, (B, L, D).
+
+        mask (B, L): 1 for tokens, 0 for padding. segments (B, L): 0 for the first sentence, 1 for
+        the second. XLNet alone: hidden_from (B, L, L), 1 where a token may not see another, and
+        targets (B, S, L), 1 where a place is to be predicted; then the query stream, (B, S, D).
+        """
+        given: dict[str, Any] = {"attention_mask": mask, "token_type_ids": segments}
+        if self.config.architecture == "xlnet":
+            given |= {"perm_mask": hidden_from, "target_mapping": targets, "use_mems": False}
+        return self.transformer(tokens, **given)[0]

@@ -1,0 +1,123 @@
+"""Objectives of an encoder that is shown a part of each sequence: MLM, MLM-NCE, InfoWord."""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from infolm.data.sequences import SequenceBatch
+from infolm.models.encoder import Encoder
+from infolm.nn.contrast import LOG_ZERO, info_nce, log_sum_exp, wide
+from infolm.nn.gather import gather, processes
+from infolm.objectives.base import Estimate
+from infolm.objectives.words import Among, Contrast, Table
+from infolm.section import Section
+
+
+class MlmConfig(Section):
+    """Masked language modelling: the hidden word among all words (Devlin et al. 2018)."""
+
+    kind: Literal["mlm"] = "mlm"
+
+
+class NegativesConfig(Section):
+    """What a true word is told from, where that is not the whole vocabulary."""
+
+    negatives: Literal["batch", "unigram"] = Field(
+        "batch", description="the hidden words of the batch's other sequences, or drawn words"
+    )
+    noise: int = Field(1024, ge=1, description="of unigram: words drawn for each batch")
+
+
+class MlmNceConfig(NegativesConfig):
+    """The hidden word among few: BERT-NCE (Kong et al. 2020, section 5.1)."""
+
+    kind: Literal["mlm-nce"] = "mlm-nce"
+
+
+class InfoWordConfig(NegativesConfig):
+    """MLM-NCE, and which n-grams a sequence has lost (Kong et al. 2020, section 4)."""
+
+    kind: Literal["infoword"] = "infoword"
+    lambda_mlm: float = Field(1.0, ge=0, description="the weight of the words")
+    lambda_dim: float = Field(0.4, ge=0, description="the weight of the n-grams; paper: 0.4 to 1")
+
+
+def words_in_context(
+    model: Encoder, hidden: Tensor, batch: SequenceBatch, among: Among
+) -> Contrast:
+    """a = a masked sequence, b = the word at one of its hidden places.
+
+    hidden: (B, L, D), the encoder's last layer. f(a, b) = head(h_place) . vector_b + bias_b.
+    """
+    anchors = model.head(hidden.flatten(0, 1)[batch.places])
+    length = batch.tokens.shape[1]
+    table = Table(model.embedding, model.head.bias)
+    return among(anchors, batch.words, table, batch.places // length)
+
+
+class Masked:
+    """I_MLM: a is a masked sequence, b the word at one of its hidden places.
+
+    Among the whole vocabulary this is BERT's masked language modelling, and `nll` its cross entropy
+    per hidden token; among few words it is BERT-NCE.
+    """
+
+    def __init__(self, among: Among) -> None:
+        self.among = among
+
+    def __call__(self, model: Encoder, batch: SequenceBatch, carry: None) -> Estimate:
+        return words_in_context(model, model(batch.tokens), batch, self.among).estimate()
+
+
+class InfoWord:
+    """loss = lambda_MLM (ln |B| - I_MLM) + lambda_DIM (ln |S| - I_DIM).
+
+    I_DIM: a is the masked sequence, as the last layer has it at [CLS]; b an n-gram that it lost, at
+    the [CLS] of its own reading by the same Transformer; f(a, b) = g(b) . g(a). S is b and the
+    n-grams of the batch's other sequences. lambda_DIM = 0 is MLM-NCE, whose words cost what they do
+    there: no n-gram is read.
+    """
+
+    def __init__(self, config: InfoWordConfig, among: Among, pad: int) -> None:
+        self.config, self.among, self.pad = config, among, pad
+
+    def __call__(self, model: Encoder, batch: SequenceBatch, carry: None) -> Estimate:
+        config, hidden = self.config, model(batch.tokens)
+        words = words_in_context(model, hidden, batch, self.among).estimate()
+        if not config.lambda_dim:
+            return Estimate(config.lambda_mlm * words.loss, words.terms, words.count)
+        ngrams = model(batch.ngrams, mask=(batch.ngrams != self.pad).long())
+        lost = ngrams_of_sequences(hidden[:, 0], ngrams[:, 0], batch.owners).estimate()
+        loss = config.lambda_mlm * words.loss + config.lambda_dim * lost.loss
+        terms = {
+            **words.terms,
+            "dim": lost.loss.detach(),
+            "dim_information": lost.terms["information"],
+            "loss": loss.detach(),
+        }
+        per = {"dim": lost.count, "dim_information": lost.count}
+        return Estimate(loss, terms, words.count, per=per)
+
+
+def ngrams_of_sequences(sequences: Tensor, ngrams: Tensor, owners: Tensor) -> Contrast:
+    """I_DIM of each n-gram, (G,): sequences (B, D), ngrams (G, D), owners (G,) below B.
+
+    All n-grams of a sequence are told from the same others, those of other sequences, in whichever
+    process they are.
+    """
+    sequences, ngrams = wide(sequences), wide(ngrams)
+    rank, step = processes()
+    candidates = gather(ngrams)
+    whose = gather(step * owners + rank)  # no number is in two processes
+    numbers = step * torch.arange(len(sequences), device=owners.device) + rank
+
+    def weights(rows: slice) -> Tensor:
+        own = numbers[rows][:, None] == whose
+        return torch.zeros_like(own, dtype=ngrams.dtype).masked_fill(own, LOG_ZERO)
+
+    others = log_sum_exp(sequences, candidates, weights=weights)[owners]
+    positive = (sequences[owners] * ngrams).sum(1)
+    count = len(whose) - torch.bincount(owners)[owners]
+    return Contrast(*info_nce(positive, others, count.to(positive)))

@@ -1,0 +1,69 @@
+"""Next sentence prediction: does one sentence follow another? (Devlin et al. 2018)"""
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from infolm.data.sentence_pairs import SentencePairBatch
+from infolm.information.bounds import jensen_shannon_information
+from infolm.models.encoder import Encoder
+from infolm.nn.contrast import info_nce
+from infolm.nn.gather import gather
+from infolm.objectives.base import Estimate
+from infolm.objectives.words import Contrast
+from infolm.section import Section
+
+
+class NextSentenceConfig(Section):
+    """Next sentence prediction: the sentence that follows, told from drawn ones."""
+
+    kind: Literal["nsp"] = "nsp"
+    form: Literal["local", "global"] = Field(
+        "local", description="of each pair whether it is one, as BERT, or which candidate follows"
+    )
+
+
+def local_form(scores: Tensor) -> Estimate:
+    """-1/2 E[ln sigma(f(a, b)) + ln sigma(-f(a, b'))] of scores (B, K), the true one first.
+
+    At its minimum f is the pointwise mutual information of the sentences. True and drawn ones weigh
+    alike, whatever their numbers: ln 2 where f = 0. `information` is the bound of such a critic.
+    """
+    scores = gather(scores)
+    positive, negative = scores[:, 0], scores[:, 1:]
+    loss = (functional.softplus(-positive).mean() + functional.softplus(negative).mean()) / 2
+    information = jensen_shannon_information(positive.detach(), negative.detach())
+    return Estimate(loss, {"nll": loss.detach(), "information": information}, len(scores))
+
+
+def global_form(scores: Tensor) -> Estimate:
+    """InfoNCE over the K candidates: ln K less the cross entropy of choosing the first, (B, K).
+
+    At its minimum f is the pointwise mutual information and c(a).
+    """
+    count = torch.full_like(scores[:, 0], scores.shape[1] - 1)
+    return Contrast(*info_nce(scores[:, 0], scores[:, 1:].logsumexp(1), count)).estimate()
+
+
+class NextSentence:
+    """I_NSP: a is a sentence, b the one that follows it (Kong et al. 2020, appendix A).
+
+    f(a, b) = psi . g([CLS] a [SEP] b [SEP]), g the encoder's last layer at [CLS]. `accuracy` is the
+    share of the a whose true b has the highest score.
+    """
+
+    def __init__(self, config: NextSentenceConfig) -> None:
+        self.form = local_form if config.form == "local" else global_form
+
+    def __call__(self, model: Encoder, batch: SentencePairBatch, carry: None) -> Estimate:
+        tokens, mask, segments = (
+            x.flatten(0, 1) for x in (batch.tokens, batch.mask, batch.segments)
+        )
+        scores = (model(tokens, mask, segments)[:, 0] @ model.psi).view(batch.tokens.shape[:2])
+        estimate = self.form(scores)
+        right = gather(scores[:, 0] > scores[:, 1:].amax(1))
+        estimate.terms["accuracy"] = right.float().mean()
+        return estimate
