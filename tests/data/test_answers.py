@@ -124,7 +124,7 @@ def test_a_table_may_begin_with_a_bracket(write: Any) -> None:
         (b'{"data": [', "is not whole JSON .* on line 1"),
         (b'{"data": 3}', "not of SQuAD's format"),
         (b"[1, 2]", "not of SQuAD's format"),
-        (b'{"version": 2}', r"not of SQuAD's format \(KeyError: 'data'\)"),
+        (b'{"version": 2}', r"not of SQuAD's format \(data: Field required\)"),
         (b'{"data": [{"paragraphs": [{"context": 5, "qas": []}]}]}', "not of SQuAD's format"),
         (b'{"data": []}', "has no question to rank answers of: give"),
     ],

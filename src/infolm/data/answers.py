@@ -17,10 +17,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from itertools import groupby
-from operator import itemgetter
+from operator import getitem, itemgetter
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel, ValidationError
 
 from infolm.errors import InfolmError
 
@@ -46,7 +49,7 @@ def read_questions(path: Path) -> tuple[list[Question], list[str]]:
 
     The format is told by the content: a file that begins with a brace is JSON.
     """
-    text = _read(path)
+    text = read_text(path)
     first = text.lstrip().partition("\n")[0]
     found = _squad(text, path) if first[0] in "{[" and "\t" not in first else _table(text, path)
     questions, reasons = [], Counter[str]()
@@ -62,19 +65,87 @@ def read_questions(path: Path) -> tuple[list[Question], list[str]]:
     return questions, notes
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """A file of questions as text, which has more than blanks."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise InfolmError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InfolmError(
-            f"{path} is not UTF-8 text (byte {error.start}): give a tab-separated text or SQuAD's "
-            "JSON, in UTF-8"
+            f"{path} is not UTF-8 text (byte {error.start}): give a file of questions and answers "
+            "in UTF-8"
         ) from error
     if not text.strip():
         raise InfolmError(f"{path} is empty: give a file of questions and answers")
     return text
+
+
+# SQuAD's JSON, as far as it is read: names are the file's.
+
+
+class SquadAnswer(BaseModel):
+    text: str
+    answer_start: int
+
+
+class SquadEntry(BaseModel):
+    """A question. Version 2.0 has impossible ones."""
+
+    id: str = ""
+    question: str
+    answers: list[SquadAnswer]
+    is_impossible: bool = False
+
+
+class SquadParagraph(BaseModel):
+    context: str
+    qas: list[SquadEntry]
+
+
+class SquadArticle(BaseModel):
+    paragraphs: list[SquadParagraph]
+
+
+class SquadFile(BaseModel):
+    data: list[SquadArticle]
+
+
+def squad_articles(text: str, path: Path) -> list[SquadArticle]:
+    """What SQuAD's JSON holds; `path` is for the errors."""
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InfolmError(
+            f"{path} is not whole JSON ({error.msg} on line {error.lineno:,}): get the file again"
+        ) from error
+    try:
+        return SquadFile.model_validate(data, strict=True).data
+    except ValidationError as error:
+        raise InfolmError(
+            f"{path} is JSON but not of SQuAD's format ({_misfit(error, data, text)}): it needs "
+            "data, paragraphs, context, qas, question and answers with text and answer_start"
+        ) from error
+
+
+def squad_line(text: str, key: str, value: str) -> int:
+    """The line of SQuAD's JSON that has this value of "id" or "question", the last if several."""
+    pairs = re.finditer(rf'"{key}"\s*:\s*("(?:[^"\\]|\\.)*")', text)
+    places = [found.start() for found in pairs if json.loads(found[1]) == value]
+    return text.count("\n", 0, places[-1]) + 1
+
+
+def _misfit(error: ValidationError, data: Any, text: str) -> str:
+    """Where and how JSON is not of SQuAD's format, with the line where the question has an id."""
+    fault = error.errors()[0]
+    place = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in fault["loc"])
+    told = f"{place.lstrip('.') or 'all of it'}: {fault['msg']}"
+    question = fault["loc"][:6]  # data, its number, paragraphs, its number, qas, its number
+    if len(fault["loc"]) > len(question):
+        id = reduce(getitem, question, data).get("id")
+        if isinstance(id, str):
+            told += f"; the question is on line {squad_line(text, 'id', id):,}"
+    return told
 
 
 def _table(text: str, path: Path) -> Iterator[Question | str]:
@@ -117,34 +188,21 @@ def _rows(text: str, path: Path) -> Iterator[tuple[str, str, bool, int]]:
 
 
 def _squad(text: str, path: Path) -> Iterator[Question | str]:
-    try:
-        data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InfolmError(
-            f"{path} is not whole JSON ({error.msg} on line {error.lineno:,}): get the file again"
-        ) from error
-    try:
-        for article in data["data"]:
-            for paragraph in article["paragraphs"]:
-                context = paragraph["context"]
-                spans = sentences(context)
-                for entry in paragraph["qas"]:
-                    yield _choice(entry, context, spans)
-    except (LookupError, TypeError, AttributeError) as error:
-        raise InfolmError(
-            f"{path} is JSON but not of SQuAD's format ({type(error).__name__}: {error}): it needs "
-            "data, paragraphs, context, qas, question and answers with text and answer_start"
-        ) from error
+    for article in squad_articles(text, path):
+        for paragraph in article.paragraphs:
+            spans = sentences(paragraph.context)
+            for entry in paragraph.qas:
+                yield _choice(entry, paragraph.context, spans)
 
 
-def _choice(entry: dict[str, Any], context: str, spans: list[tuple[int, int]]) -> Question | str:
+def _choice(entry: SquadEntry, context: str, spans: list[tuple[int, int]]) -> Question | str:
     """The choice among the sentences `spans` of the context that an entry makes.
 
     Several answers are several people's: where they lie in different sentences, the question has
     no right one.
     """
-    answers = [(answer["answer_start"], answer["text"]) for answer in entry["answers"]]
-    if entry.get("is_impossible") or not answers:
+    answers = [(answer.answer_start, answer.text) for answer in entry.answers]
+    if entry.is_impossible or not answers:
         return _UNANSWERABLE
     if not all(context.startswith(text, start) for start, text in answers):
         return _MISPLACED
@@ -157,7 +215,7 @@ def _choice(entry: dict[str, Any], context: str, spans: list[tuple[int, int]]) -
     ]
     if not holding:
         return _CROSSING
-    return Question(entry["question"].strip(), tuple(context[a:b] for a, b in spans), holding[0])
+    return Question(entry.question.strip(), tuple(context[a:b] for a, b in spans), holding[0])
 
 
 # Sentences of English prose. A full stop is the end of one unless what stands before it or behind

@@ -1,0 +1,174 @@
+"""The networks that are fine-tuned: `transformers`' own, around an encoder that was pretrained.
+
+| encoder | a class or a score of the sequence | start and end of a span |
+| --- | --- | --- |
+| BERT | `BertForSequenceClassification` | `BertForQuestionAnswering` |
+| XLNet | `XLNetForSequenceClassification` | `XLNetForQuestionAnsweringSimple` |
+
+The first reads the vector of [CLS] through a layer with tanh. The second is appendix C of Kong et
+al. 2020: the scores of token m are w_start . x_m and w_end . x_m. What is saved of them,
+`AutoModelForSequenceClassification` and `AutoModelForQuestionAnswering` read.
+"""
+
+import copy
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from infolm.data.tokens import SPECIAL, Tokenizer
+from infolm.errors import InfolmError
+from infolm.models.encoder import Encoder, need_transformers, transformers_config
+from infolm.trained import open_folder
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedModel
+
+
+@dataclass(frozen=True, eq=False)
+class Pretrained:
+    """An encoder to be fine-tuned.
+
+    sizes: as `transformers` has them. weights: of its `BertModel` or `XLNetModel`; none where each
+    network is to begin with weights of its own, the baseline. length: most tokens of a sequence.
+    """
+
+    sizes: "PreTrainedConfig"
+    weights: dict[str, Tensor]
+    tokenizer: Tokenizer
+    length: int
+
+
+def open_encoder(path: Path) -> Pretrained:
+    """The encoder of a run, or of a folder where `transformers` saved a BERT."""
+    need_transformers()
+    if (path / "recipe.yaml").is_file():
+        return _of_run(path)
+    if (path / "config.json").is_file():
+        return _of_bert(path)
+    raise InfolmError(
+        f"{path} is no encoder's folder: give a run's, with a recipe.yaml, or one where "
+        "transformers saved a BERT, with a config.json"
+    )
+
+
+def _of_run(path: Path) -> Pretrained:
+    _, recipe, tokenizer, model = open_folder(path)
+    if not isinstance(model, Encoder):
+        raise InfolmError(
+            f"{path} is a run of model.kind {recipe.model.kind}, and only encoders are fine-tuned: "
+            "take a run whose model.kind is encoder"
+        )
+    sizes = transformers_config(model.config, len(tokenizer), tokenizer.special.pad)
+    weights = {name: weight.cpu() for name, weight in model.transformer.state_dict().items()}
+    return Pretrained(sizes, weights, tokenizer, model.config.length)
+
+
+def _of_bert(path: Path) -> Pretrained:
+    from transformers import BertModel
+
+    try:
+        kind = json.loads((path / "config.json").read_text())["model_type"]
+    except (ValueError, LookupError, TypeError) as error:
+        raise InfolmError(
+            f"{path / 'config.json'} is not one of transformers' ({error!r}): get the folder again"
+        ) from error
+    if kind != "bert":
+        raise InfolmError(f"{path} holds a model of type {kind}: take a folder with a BERT")
+    tokenizer = Tokenizer.from_bert(path)
+    try:
+        with quiet():
+            model, found = BertModel.from_pretrained(
+                path, local_files_only=True, use_safetensors=True, output_loading_info=True
+            )
+    except (OSError, ValueError, RuntimeError) as error:
+        said = " ".join(str(error).split())
+        raise InfolmError(
+            f"{path} has no weights of a BERT that can be read ({said}): it needs config.json and "
+            "model.safetensors, as transformers saves them"
+        ) from error
+    if model.config.vocab_size < len(tokenizer):
+        raise InfolmError(
+            f"{path} has a vocabulary of {len(tokenizer):,} pieces and a model of "
+            f"{model.config.vocab_size:,}: bring the one that belongs to the model"
+        )
+    # A layer on top of [CLS] that the folder lacks is drawn anew with each network.
+    weights = {k: w for k, w in model.state_dict().items() if k not in found["missing_keys"]}
+    return Pretrained(model.config, weights, tokenizer, model.config.max_position_embeddings)
+
+
+def classifier(encoder: Pretrained, labels: Sequence[str]) -> "PreTrainedModel":
+    """A network with a score for each class; with one score, to be learnt by its squared error,
+    where there are none. Its new weights are drawn by PyTorch's global generator."""
+    from transformers import BertForSequenceClassification, XLNetForSequenceClassification
+
+    sizes = copy.deepcopy(encoder.sizes)
+    sizes.num_labels = max(1, len(labels))
+    sizes.problem_type = "single_label_classification" if labels else "regression"
+    if labels:
+        sizes.id2label = dict(enumerate(labels))
+        sizes.label2id = {label: number for number, label in enumerate(labels)}
+    if sizes.model_type == "xlnet":
+        # XLNet's own sequences end with [CLS]; ours begin with it.
+        sizes.summary_type, sizes.summary_last_dropout = "first", sizes.dropout
+        return _with_weights(XLNetForSequenceClassification(_forgetful(sizes)), encoder)
+    return _with_weights(BertForSequenceClassification(sizes), encoder)
+
+
+def span_finder(encoder: Pretrained) -> "PreTrainedModel":
+    """A network with the scores of each token as the first and as the last of the answer."""
+    from transformers import BertForQuestionAnswering, XLNetForQuestionAnsweringSimple
+
+    sizes = copy.deepcopy(encoder.sizes)
+    sizes.num_labels = 2
+    if sizes.model_type == "xlnet":
+        return _with_weights(XLNetForQuestionAnsweringSimple(_forgetful(sizes)), encoder)
+    return _with_weights(BertForQuestionAnswering(sizes), encoder)
+
+
+def _forgetful(sizes: "PreTrainedConfig") -> "PreTrainedConfig":
+    """XLNet without its memory of the sequence before."""
+    sizes.use_mems_eval = sizes.use_mems_train = False
+    return sizes
+
+
+def _with_weights(network: "PreTrainedModel", encoder: Pretrained) -> "PreTrainedModel":
+    inner = network.base_model
+    own = inner.state_dict()
+    inner.load_state_dict(own | {k: w for k, w in encoder.weights.items() if k in own})
+    return network
+
+
+def save(network: "PreTrainedModel", tokenizer: Tokenizer, length: int, folder: Path) -> None:
+    """The network and its tokenizer, as `Auto...from_pretrained(folder)` reads them."""
+    from tokenizers import Tokenizer as Backend
+    from transformers import PreTrainedTokenizerFast
+
+    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    with quiet():
+        network.save_pretrained(folder)
+        PreTrainedTokenizerFast(
+            tokenizer_object=Backend.from_str(tokenizer.to_json()),
+            model_max_length=length,
+            **dict(zip(names, SPECIAL, strict=True)),
+        ).save_pretrained(folder)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without the bars and remarks of `transformers`."""
+    from transformers.utils import logging
+
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,201 @@
+"""Learning rates and batches tried with several seeds, the best kept (appendix B of Kong et al.).
+
+A configuration is a learning rate and a batch. The one whose trials have the highest mean on dev is
+chosen, each trial taken at its best epoch, and of its trials the best one's network is kept; of
+equals the first. So the numbers of the best epochs are of the very examples they were chosen by,
+and somewhat too high; those of the last epochs depend on dev by the configuration alone.
+"""
+
+import json
+import os
+import shutil
+import statistics
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby, product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from infolm.errors import InfolmError, RunError
+from infolm.experiment import one_device
+from infolm.finetuning import networks
+from infolm.finetuning.networks import Pretrained
+from infolm.finetuning.problems import Problem, Scores
+from infolm.finetuning.trial import Settings, Trial, fine_tune, score, steps_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+RATES, BATCHES = (5e-6, 1e-5, 2e-5, 3e-5, 5e-5), (16, 32)
+"""The paper's grid."""
+RATE, BATCH = 3e-5, 32
+"""What is taken without it."""
+RESULTS = "results.json"
+NOTE = (
+    "best: each trial after the epoch that is best on dev, so chosen on the examples that it is "
+    "measured on; last: after its last epoch"
+)
+
+Report = Callable[[float, str], None]
+"""Told the share of the work that is done, and a word on it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """trials: in the order of the configurations, then of the seeds. chosen: the number of the one
+    whose network is kept, with the weights of its best epoch. test: of that network, often {}."""
+
+    trials: list[Trial]
+    chosen: int
+    network: "PreTrainedModel"
+    test: Scores
+
+
+def grid(rates: Sequence[float], batches: Sequence[int], epochs: int, seeds: int) -> list[Settings]:
+    """Every rate with every batch and the seeds 1, 2, ..."""
+    tried = product(dict.fromkeys(rates), dict.fromkeys(batches), range(1, seeds + 1))
+    return [Settings(rate, batch, epochs, seed) for rate, batch, seed in tried]
+
+
+def search(
+    problem: Problem, encoder: Pretrained, tried: Sequence[Settings], report: Report
+) -> Found:
+    """All trials of `tried`, in which those of a configuration stand together."""
+    metric, done = problem.metrics[0], 0
+    steps = sum(steps_of(problem, settings) for settings in tried)
+    trials = list[Trial]()
+    best: tuple[float, int, dict[str, Tensor]] | None = None  # mean, trial, its weights
+    for _, same in groupby(tried, lambda settings: (settings.learning_rate, settings.batch)):
+        values, kept = list[float](), (0, dict[str, Tensor]())
+        for settings in same:
+            name = f"trial {len(trials) + 1} of {len(tried)}: {describe(settings)}"
+
+            def watch(step: int, loss: float, name: str = name, before: int = done) -> None:
+                report((before + step) / steps, f"{name}, loss {loss:.3f}")
+
+            trial, weights = fine_tune(problem, encoder, settings, watch)
+            values.append(score(trial.epochs[trial.best].dev, metric))
+            if values[-1] > max(values[:-1], default=-float("inf")):
+                kept = len(trials), weights
+            trials.append(trial)
+            done += steps_of(problem, settings)
+        if best is None or statistics.fmean(values) > best[0]:
+            best = statistics.fmean(values), *kept
+    assert best is not None
+    network = problem.network(encoder)
+    network.load_state_dict(best[2])
+    network.to(one_device("auto").device)
+    network.eval()
+    with torch.inference_mode():
+        return Found(trials, best[1], network, problem.measure_test(network))
+
+
+def describe(settings: Settings) -> str:
+    return f"rate {settings.learning_rate:g}, batch {settings.batch}, seed {settings.seed}"
+
+
+def summary(found: Found) -> list[dict[str, Any]]:
+    """Of each configuration the mean and the standard deviation over its seeds of each metric, at
+    the best epoch and at the last; no deviation of a single seed."""
+    rows = []
+    pairs = groupby(found.trials, lambda t: (t.settings.learning_rate, t.settings.batch))
+    for (rate, batch), group in pairs:
+        trials = list(group)
+        rows.append(
+            {
+                "learning_rate": rate,
+                "batch": batch,
+                "seeds": len(trials),
+                "best": _spread([trial.epochs[trial.best].dev for trial in trials]),
+                "last": _spread([trial.epochs[-1].dev for trial in trials]),
+                "chosen": found.trials[found.chosen] in trials,
+            }
+        )
+    return rows
+
+
+def _spread(measured: Sequence[Scores]) -> dict[str, dict[str, dict[str, float | None]]]:
+    def of(part: str, metric: str) -> dict[str, float | None]:
+        values = [scores[part][metric] for scores in measured]
+        deviation = statistics.stdev(values) if len(values) > 1 else None
+        return {"mean": statistics.fmean(values), "deviation": deviation}
+
+    return {
+        part: {metric: of(part, metric) for metric in found} for part, found in measured[0].items()
+    }
+
+
+def results(problem: Problem, found: Found) -> dict[str, Any]:
+    """All that was measured, to be written as JSON."""
+    chosen = found.trials[found.chosen]
+    return {
+        "length": problem.length,
+        "examples": problem.counts,
+        "cut": problem.cut,
+        "chosen_by": problem.metrics[0],
+        "note": NOTE,
+        "configurations": summary(found),
+        "chosen": {
+            **asdict(chosen.settings),
+            "epoch": chosen.best + 1,
+            "dev": chosen.epochs[chosen.best].dev,
+            "test": found.test,
+        },
+        "majority": problem.majority,
+        "trials": [
+            {
+                **asdict(trial.settings),
+                "best_epoch": trial.best + 1,
+                "by_epoch": [asdict(epoch) for epoch in trial.epochs],
+            }
+            for trial in found.trials
+        ],
+    }
+
+
+# The folder
+
+
+def check_target(folder: Path) -> None:
+    """Refuse, before any work, a folder that could not be written or that holds something else."""
+    if folder.exists() and not folder.is_dir():
+        raise InfolmError(f"{folder} is a file: give another folder with --out")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / RESULTS).is_file():
+        raise InfolmError(
+            f"{folder} holds something else than a fine-tuned model: give another folder with --out"
+        )
+    there = next(parent for parent in folder.absolute().parents if parent.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise InfolmError(f"{there} cannot be written to: give another folder with --out")
+
+
+def write(
+    folder: Path, found: Found, encoder: Pretrained, length: int, told: dict[str, Any]
+) -> None:
+    """The network, its tokenizer and the results, whole or not at all.
+
+    A fine-tuned model that is there already is replaced when the new one has been written.
+    """
+    scratch = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        new, old = scratch / "new", scratch / "old"
+        networks.save(found.network, encoder.tokenizer, length, new)
+        (new / RESULTS).write_text(json.dumps(told, indent=2) + "\n")
+        if folder.exists():
+            folder.rename(old)
+        new.rename(folder)
+    except OSError as error:
+        raise RunError(
+            f"{folder} could not be written ({error}): make room, or give another folder with --out"
+        ) from error
+    finally:
+        if scratch is not None:
+            if not folder.exists() and (scratch / "old").exists():
+                (scratch / "old").rename(folder)
+            shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,217 @@
+"""The grid: what is tried, what is chosen, and a folder that is written whole or not at all."""
+
+import json
+import statistics
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from encoder_tiny import squad_folder, sst2_folder, tiny_encoder
+
+from infolm.errors import InfolmError, RunError
+from infolm.finetuning import networks, search
+from infolm.finetuning.networks import open_encoder
+from infolm.finetuning.problems import read_problem, run
+from infolm.finetuning.trial import Epoch, Settings, Trial
+
+
+def silent(share, text):
+    pass
+
+
+def test_the_grid_is_the_papers():
+    tried = search.grid(search.RATES, search.BATCHES, 4, 5)
+    assert len(tried) == len(set(tried)) == 5 * 2 * 5
+    assert {settings.seed for settings in tried} == {1, 2, 3, 4, 5}
+    assert search.grid([1e-5, 1e-5], [16], 1, 1) == [Settings(1e-5, 16, 1, 1)]
+
+
+@pytest.fixture
+def problem(tmp_path):
+    return read_problem("sst2", sst2_folder(tmp_path / "sst2"), tiny_encoder())
+
+
+# Dev accuracy by (rate, seed), an epoch each.
+ACCURACIES = {
+    (0.1, 1): [0.9, 0.5],
+    (0.1, 2): [0.1, 0.2],
+    (0.2, 1): [0.3, 0.7],
+    (0.2, 2): [0.8, 0.6],
+    (0.3, 1): [0.75, 0.75],
+    (0.3, 2): [0.75, 0.1],
+}
+
+
+@pytest.fixture
+def told(problem, monkeypatch):
+    """A search whose trials have the accuracies above, and weights that say which it was."""
+
+    def pretended(problem, encoder, settings, watch):
+        values = ACCURACIES[settings.learning_rate, settings.seed]
+        watch(1, 0.5)
+        weights = problem.network(encoder).state_dict()
+        weights["classifier.bias"] = torch.tensor([settings.learning_rate, settings.seed])
+        epochs = [Epoch(0.0, {"dev": {"accuracy": value}}) for value in values]
+        return Trial(settings, epochs, int(np.argmax(values))), weights
+
+    monkeypatch.setattr(search, "fine_tune", pretended)
+    return search.search(problem, tiny_encoder(), search.grid([0.1, 0.2, 0.3], [8], 2, 2), silent)
+
+
+def test_the_highest_mean_is_chosen_and_its_best_trial_kept(told):
+    # The best trial of all is of rate 0.1, whose mean is 0.55; rates 0.2 and 0.3 have 0.75.
+    assert told.trials[told.chosen].settings == Settings(0.2, 8, 2, 2)
+    assert told.network.classifier.bias.tolist() == pytest.approx([0.2, 2])
+    assert told.test == {}
+
+
+def test_the_spread_is_over_seeds_at_the_best_and_at_the_last_epoch(told):
+    rows = search.summary(told)
+    assert [row["chosen"] for row in rows] == [False, True, False]
+    assert rows[0]["best"]["dev"]["accuracy"] == {
+        "mean": pytest.approx(0.55),
+        "deviation": pytest.approx(statistics.stdev([0.9, 0.2])),
+    }
+    assert rows[1]["last"]["dev"]["accuracy"]["mean"] == pytest.approx(0.65)
+
+
+def test_progress_rises_to_the_end(problem):
+    shares = []
+    tried = search.grid([1e-3], [16, 32], 2, 2)
+    search.search(problem, tiny_encoder(), tried, lambda share, text: shares.append(share))
+    assert len(shares) == 2 * 2 * (6 + 3)
+    assert shares == sorted(set(shares))
+    assert shares[-1] == 1
+
+
+@pytest.mark.parametrize("architecture", ["bert", "xlnet"])
+def test_transformers_reads_the_folder_and_gives_the_same_scores(architecture, tmp_path):
+    from transformers import (
+        AutoModelForQuestionAnswering,
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+    )
+
+    encoder = tiny_encoder(architecture)
+    sst2 = read_problem("sst2", sst2_folder(tmp_path / "sst2"), encoder)
+    squad = read_problem("squad", squad_folder(tmp_path / "squad"), encoder)
+    readers = (AutoModelForSequenceClassification, AutoModelForQuestionAnswering)
+    text = "the old dog is good"
+    for problem, reader in zip((sst2, squad), readers, strict=True):
+        folder = tmp_path / f"out-{reader.__name__}"
+        found = search.search(problem, encoder, search.grid([1e-3], [32], 1, 1), silent)
+        search.write(folder, found, encoder, problem.length, search.results(problem, found))
+        with networks.quiet():
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            read = reader.from_pretrained(folder, local_files_only=True)
+        given = tokenizer(text, return_tensors="pt")
+        special = encoder.tokenizer.special
+        expected = [special.cls, *encoder.tokenizer.encode(text), special.sep]
+        assert given["input_ids"].tolist() == [expected]
+        assert tokenizer.model_max_length == 32
+        with torch.inference_mode():
+            for ours, theirs in zip(
+                run(found.network, problem.train, np.arange(4)).to_tuple(),
+                run(read.eval(), problem.train, np.arange(4)).to_tuple(),
+                strict=True,
+            ):
+                assert torch.equal(ours, theirs)
+        assert json.loads((folder / "results.json").read_text())["length"] == 32
+        assert [path.name for path in tmp_path.glob(".*")] == []
+    assert read.config.num_labels == 2
+
+
+def test_the_labels_have_the_names_of_the_task(problem):
+    names = networks.classifier(tiny_encoder(), ["entailment", "not_entailment"]).config
+    assert names.id2label == {0: "entailment", 1: "not_entailment"}
+    assert names.label2id == {"entailment": 0, "not_entailment": 1}
+
+
+def test_a_berts_folder_is_an_encoder(tmp_path, problem):
+    from transformers import BertModel
+
+    encoder = tiny_encoder()
+    for pooler in (True, False):
+        folder = tmp_path / f"bert-{pooler}"
+        model = BertModel(encoder.sizes, add_pooling_layer=pooler)
+        with networks.quiet():
+            model.save_pretrained(folder)
+        encoder.tokenizer.save(folder / "tokenizer.json")
+        opened = open_encoder(folder)
+        assert opened.length == 32
+        assert opened.weights.keys() == model.state_dict().keys()
+        for name, weight in model.state_dict().items():
+            assert torch.equal(opened.weights[name], weight)
+        # What was learnt of the layer on [CLS] is taken, too.
+        network = networks.classifier(opened, ["no", "yes"])
+        if pooler:
+            assert torch.equal(network.bert.pooler.dense.weight, model.pooler.dense.weight)
+
+
+def test_what_is_no_berts_folder_is_refused(tmp_path):
+    with pytest.raises(InfolmError, match=r"no encoder's folder.*recipe\.yaml.*config\.json"):
+        open_encoder(tmp_path)
+    config = tmp_path / "config.json"
+    config.write_text("{}")
+    with pytest.raises(InfolmError, match="not one of transformers'"):
+        open_encoder(tmp_path)
+    config.write_text('{"model_type": "gpt2"}')
+    with pytest.raises(InfolmError, match="of type gpt2"):
+        open_encoder(tmp_path)
+    encoder = tiny_encoder()
+    config.write_text(json.dumps(encoder.sizes.to_dict() | {"model_type": "bert"}))
+    encoder.tokenizer.save(tmp_path / "tokenizer.json")
+    with pytest.raises(InfolmError, match=r"no weights of a BERT.*model\.safetensors"):
+        open_encoder(tmp_path)
+
+
+def written(folder, problem, encoder):
+    found = search.search(problem, encoder, search.grid([1e-3], [32], 1, 1), silent)
+    search.write(folder, found, encoder, problem.length, search.results(problem, found))
+
+
+def test_a_folder_is_replaced_whole_or_kept(tmp_path, problem, monkeypatch):
+    encoder, folder = tiny_encoder(), tmp_path / "deep" / "out"
+    written(folder, problem, encoder)
+    (folder / "mark").touch()
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(networks, "save", full)
+        with pytest.raises(RunError, match=r"could not be written.*No space left.*--out"):
+            written(folder, problem, encoder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    rename = Path.rename
+
+    def stopped(path, target):
+        if path.name == "new":
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            written(folder, problem, encoder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    written(folder, problem, encoder)
+    assert {path.name for path in folder.iterdir()} == set(before) - {"mark"}
+    assert [path.name for path in folder.parent.iterdir()] == ["out"]
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    search.check_target(tmp_path / "new" / "deep")
+    (tmp_path / "results.json").touch()
+    search.check_target(tmp_path)
+    (tmp_path / "home").mkdir()
+    search.check_target(tmp_path / "home")
+    (tmp_path / "home" / "letter").touch()
+    with pytest.raises(InfolmError, match=r"holds something else.*--out"):
+        search.check_target(tmp_path / "home")
+    with pytest.raises(InfolmError, match=r"is a file.*--out"):
+        search.check_target(tmp_path / "home" / "letter")
+    with pytest.raises(InfolmError, match=r"cannot be written to.*--out"):
+        search.check_target(tmp_path / "home" / "letter" / "out")

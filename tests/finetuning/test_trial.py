@@ -1,0 +1,197 @@
+"""One fine-tuning: networks around the given encoder, padding that changes nothing, learning."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from encoder_tiny import squad_folder, sst2_folder, tiny_encoder
+from torch.nn import functional
+
+from infolm.errors import InfolmError, RunError
+from infolm.finetuning import problems
+from infolm.finetuning.inputs import Inputs
+from infolm.finetuning.networks import classifier, span_finder
+from infolm.finetuning.problems import Classification, read_problem
+from infolm.finetuning.tasks import TASKS, Example
+from infolm.finetuning.trial import Settings, fine_tune, score
+
+ARCHITECTURES = ["bert", "xlnet"]
+
+
+def silent(step, loss):
+    pass
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("build", [lambda e: classifier(e, ["no", "yes"]), span_finder])
+def test_a_network_has_the_weights_that_were_learnt(architecture, build):
+    encoder = tiny_encoder(architecture)
+    inner = build(encoder).base_model.state_dict()
+    for name, weight in encoder.weights.items():
+        assert torch.equal(inner[name], weight), name
+    fresh = build(replace(encoder, weights={})).base_model.state_dict()
+    assert all(not torch.equal(fresh[k], w) for k, w in encoder.weights.items() if w.ndim > 1)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("build", [lambda e: classifier(e, ["no", "yes"]), span_finder])
+def test_padding_changes_nothing(architecture, build):
+    encoder = tiny_encoder(architecture)
+    network = build(encoder).eval()
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(5, len(encoder.tokenizer), length) for length in (4, 9, 17, 6)]
+    inputs = Inputs.of(rows, [2, 5, 9, 6], encoder.tokenizer.special.pad)
+
+    def scores(numbers):
+        found = problems.run(network, inputs, np.array(numbers))
+        return found.logits if "logits" in found else found.start_logits
+
+    with torch.inference_mode():
+        together = scores([0, 1, 2, 3])
+        for number, row in enumerate(rows):
+            alone = scores([number])[0]
+            here = together[number] if together.shape[1] == 2 else together[number, : len(row)]
+            assert torch.allclose(alone, here, atol=1e-5)
+
+
+def test_xlnet_reads_the_first_token():
+    network = classifier(tiny_encoder("xlnet"), ["no", "yes"]).eval()
+    tokens = torch.randint(5, 50, (1, 7))
+    with torch.inference_mode():
+        hidden = network.transformer(tokens)[0][:, 0]
+        summary = network.sequence_summary
+        expected = network.logits_proj(torch.tanh(summary.summary(hidden)))
+        assert torch.allclose(network(tokens).logits, expected, atol=1e-6)
+
+
+def test_the_loss_of_classes_and_of_scores():
+    encoder = tiny_encoder()
+    examples = [Example("cat", "dog", 2.0), Example("the old king", "bird", 0.0)]
+    numbers = np.array([1, 0])
+    for name in ("mnli", "stsb"):
+        problem = Classification(TASKS[name], examples, {"dev": examples}, {}, encoder, 16)
+        network = problem.network(encoder).eval()
+        logits = problems.run(network, problem.train, numbers).logits
+        loss = problem.loss(network, numbers)
+        if name == "mnli":
+            logs = logits.log_softmax(1)
+            assert loss.item() == pytest.approx(-(logs[0, 0] + logs[1, 2]).item() / 2, abs=1e-6)
+        else:
+            assert logits.shape == (2, 1)
+            expected = (logits[0, 0] ** 2 + (logits[1, 0] - 2) ** 2) / 2
+            assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
+
+
+def test_the_loss_of_spans_is_over_the_tokens_of_each_window(tmp_path):
+    encoder = tiny_encoder()
+    problem = read_problem("squad", squad_folder(tmp_path), encoder)
+    network = problem.network(encoder).eval()
+    numbers = np.array([0, 3, 5, 11])
+    losses = []
+    for number in numbers:
+        found = problems.run(network, problem.train, numbers[numbers == number])
+        start, end = problem._targets[number]
+        losses.append(functional.cross_entropy(found.start_logits, start[None]).item())
+        losses.append(functional.cross_entropy(found.end_logits, end[None]).item())
+    assert len(set(problem.train.lengths[numbers].tolist())) > 1
+    assert problem.loss(network, numbers).item() == pytest.approx(np.mean(losses), abs=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_word_that_tells_the_class_is_learnt(architecture, tmp_path):
+    encoder = tiny_encoder(architecture)
+    problem = read_problem("sst2", sst2_folder(tmp_path), encoder)
+    assert problem.counts == {
+        "train": {"examples": 96, "cut": 0},
+        "dev": {"examples": 32, "cut": 0},
+    }
+    trial, weights = fine_tune(problem, encoder, Settings(0.01, 8, 5, 1), silent)
+    assert score(trial.epochs[trial.best].dev, "accuracy") == 1.0
+    # The weights are those of the best epoch.
+    network = problem.network(encoder)
+    network.load_state_dict(weights)
+    with torch.inference_mode():
+        assert problem.measure(network.eval()) == trial.epochs[trial.best].dev
+
+
+def test_the_word_after_is_is_found(tmp_path):
+    encoder = tiny_encoder()
+    problem = read_problem("squad", squad_folder(tmp_path, articles=20), encoder)
+    trial, _ = fine_tune(problem, encoder, Settings(0.006, 8, 20, 1), silent)
+    best = trial.epochs[trial.best].dev["dev"]
+    assert best["exact_match"] > 90
+    assert best["f1"] >= best["exact_match"]
+
+
+def test_the_same_seed_gives_the_same_numbers(tmp_path):
+    encoder = tiny_encoder(dropout=0.1)
+    problem = read_problem("sst2", sst2_folder(tmp_path), encoder)
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    one, _ = fine_tune(problem, encoder, Settings(1e-3, 16, 2, 1), silent)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(8)
+    same, _ = fine_tune(problem, encoder, Settings(1e-3, 16, 2, 1), silent)
+    other, _ = fine_tune(problem, encoder, Settings(1e-3, 16, 2, 2), silent)
+    fresh, _ = fine_tune(problem, replace(encoder, weights={}), Settings(1e-3, 16, 2, 1), silent)
+    assert one == same
+    assert one.epochs[0].loss != other.epochs[0].loss
+    assert one.epochs[0].loss != fresh.epochs[0].loss
+
+
+def test_the_earlier_of_equal_epochs_is_best(tmp_path):
+    encoder = tiny_encoder()
+    problem = read_problem("sst2", sst2_folder(tmp_path), encoder)
+    trial, _ = fine_tune(problem, encoder, Settings(1e-12, 16, 3, 1), silent)
+    assert len({score(epoch.dev, "accuracy") for epoch in trial.epochs}) == 1
+    assert trial.best == 0
+
+
+def test_the_rate_rises_over_a_tenth_of_the_steps_and_falls_to_0(tmp_path, monkeypatch):
+    encoder = tiny_encoder()
+    problem = read_problem("sst2", sst2_folder(tmp_path, train=80), encoder)
+    rates, step = [], torch.optim.AdamW.step
+
+    def recorded(self, *arguments):
+        rates.append(self.param_groups[0]["lr"])
+        return step(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", recorded)
+    fine_tune(problem, encoder, Settings(1.0e-3, 4, 2, 1), silent)
+    expected = [min(i / 4, 1 - (i - 1) / 40) * 1e-3 for i in range(1, 41)]
+    assert rates == pytest.approx(expected)
+
+
+def test_a_loss_that_is_not_finite_ends_the_trial(tmp_path):
+    encoder = tiny_encoder()
+    broken = {k: torch.full_like(w, torch.nan) for k, w in encoder.weights.items()}
+    problem = read_problem("sst2", sst2_folder(tmp_path), encoder)
+    with pytest.raises(RunError, match=r"loss of step 1 is nan.*--learning-rate"):
+        fine_tune(problem, replace(encoder, weights=broken), Settings(1e-3, 16, 1, 1), silent)
+
+
+def test_what_is_asked_of_the_encoder_is_checked(tmp_path):
+    encoder = tiny_encoder(length=16)
+    with pytest.raises(InfolmError, match=r"'squat'.*squad"):
+        read_problem("squat", tmp_path, encoder)
+    with pytest.raises(InfolmError, match=r"--length 17 is more .* 16"):
+        read_problem("sst2", sst2_folder(tmp_path), encoder, length=17)
+    short = read_problem("sst2", tmp_path, encoder, length=8)
+    assert short.length == 8
+    assert short.counts["train"]["cut"] == 0
+    assert short.cut == []
+    cut = read_problem("sst2", tmp_path, encoder, length=6)
+    assert len(cut.cut) == sum(counts["cut"] for counts in cut.counts.values()) > 0
+    assert re.match(r"line \d+ of .*train\.tsv", cut.cut[0])
+    assert read_problem("sst2", tmp_path, encoder).length == 16
+
+
+def test_a_share_of_the_training_examples(tmp_path):
+    encoder = tiny_encoder()
+    problem = read_problem("sst2", sst2_folder(tmp_path), encoder, share=0.25)
+    assert problem.counts["train"]["examples"] == 24
+    assert problem.counts["dev"]["examples"] == 32
+    squad = read_problem("squad", squad_folder(tmp_path / "squad"), encoder, share=0.5)
+    assert squad.counts["train"]["examples"] == 40
