@@ -101,8 +101,9 @@ class TrainingBar:
     SMOOTHING = 0.95
     """How much of the loss shown is what was shown before."""
 
-    def __init__(self, bar: Bar) -> None:
-        self._bar = bar
+    def __init__(self, bar: Bar, perplexity: bool = True) -> None:
+        """perplexity: whether e^loss is one."""
+        self._bar, self._perplexity = bar, perplexity
         self._began = time.monotonic()
         self._loss: float | None = None
         self._tokens = 0
@@ -112,8 +113,10 @@ class TrainingBar:
         self._loss = self.SMOOTHING * old + (1 - self.SMOOTHING) * nll
         self._tokens += tokens
         speed = self._tokens / (time.monotonic() - self._began)
-        perplexity = math.exp(min(self._loss, 99))
-        text = f"loss {self._loss:.3f}  perplexity {perplexity:.1f}  {speed:,.0f} tokens/s"
+        text = f"loss {self._loss:.3f}  {speed:,.0f} tokens/s"
+        if self._perplexity:
+            perplexity = math.exp(min(self._loss, 99))
+            text = f"loss {self._loss:.3f}  perplexity {perplexity:.1f}  {speed:,.0f} tokens/s"
         self._bar.update(progress, text)
 
     def validated(self, step: int, progress: float, loss: float) -> None:

@@ -28,6 +28,7 @@ from infolm.evaluation.suite import Subject
 from infolm.experiment import BMI, corpus_of, one_device
 from infolm.generation.text import STREAMS, write_long
 from infolm.models.build import AnyModel, build_model
+from infolm.models.encoder import Encoder
 from infolm.models.recurrent import RecurrentModel
 from infolm.objectives.bmi import Bmi
 from infolm.training import checkpoint
@@ -39,7 +40,8 @@ TUNE, TUNED = "tune", "tuned"
 WRITTEN = "generated"
 """The split of what a model wrote."""
 
-SEGMENTS = {"word": (20, 10, 5), "bpe": (20, 10, 5), "char": (50, 20), "byte": (50, 20)}
+WORDS, LETTERS = (20, 10, 5), (50, 20)
+SEGMENTS = {"word": WORDS, "bpe": WORDS, "wordpiece": WORDS, "char": LETTERS, "byte": LETTERS}
 """Tokens of a segment of dynamic evaluation: the first by default, the others are tried too."""
 STARTS = {
     "rms": DynamicSettings(rate=3e-4, decay=1e-2),
@@ -121,9 +123,12 @@ class TrainedRun:
     def open(cls, path: Path) -> "TrainedRun":
         folder, recipe, tokenizer, model = open_folder(path)
         if not isinstance(model, RecurrentModel):
+            what = "a model of single sentences with a latent code"
+            if isinstance(model, Encoder):
+                what = "an encoder, which predicts only what is hidden from it"
             raise InfolmError(
-                f"{path} is a model of single sentences with a latent code, and this needs a "
-                "language model that reads a running text: take another run"
+                f"{path} is {what}, and this needs a language model that reads a running text: "
+                "take another run"
             )
         return cls(folder, recipe, tokenizer, model)
 

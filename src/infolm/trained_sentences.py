@@ -50,12 +50,14 @@ from infolm.generation.latent import (
 )
 from infolm.generation.sampling import SamplingSettings
 from infolm.models.build import LatentModel
+from infolm.models.encoder import Encoder
 from infolm.models.latent import CategoricalConfig, GaussianConfig, GaussianLatent
 from infolm.models.recurrent import RecurrentModel
 from infolm.models.sentence import SentenceModel
 from infolm.objectives.mim import MimConfig
 from infolm.objectives.sentence import AeConfig
 from infolm.trained import TrainedRun, open_folder
+from infolm.trained_encoder import EncoderRun
 from infolm.training.run import RunFolder
 
 CODES = {
@@ -80,7 +82,7 @@ class SentenceRun:
     @classmethod
     def open(cls, path: Path) -> "SentenceRun":
         opened = open_run(path)
-        if isinstance(opened, TrainedRun):
+        if not isinstance(opened, SentenceRun):
             raise InfolmError(
                 f"{path} has no latent code, its model being of kind {opened.recipe.model.kind}: "
                 "take a run whose model.kind is sentence, such as one of sentence-mim/demo"
@@ -235,11 +237,13 @@ class SentenceRun:
         return results
 
 
-def open_run(path: Path) -> TrainedRun | SentenceRun:
+def open_run(path: Path) -> TrainedRun | SentenceRun | EncoderRun:
     """The run in a folder, of whichever kind."""
     folder, recipe, tokenizer, model = open_folder(path)
     if isinstance(model, RecurrentModel):
         return TrainedRun(folder, recipe, tokenizer, model)
+    if isinstance(model, Encoder):
+        return EncoderRun(folder, recipe, tokenizer, model)
     if isinstance(recipe.objective, AeConfig) and isinstance(model.latent, GaussianLatent):
         # Nothing has taught its variance: a code drawn from q is the mean, as near as may be.
         latent = model.latent

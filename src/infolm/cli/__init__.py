@@ -8,6 +8,8 @@ from typing import NoReturn
 # isort: off
 from infolm.cli import training  # noqa: F401
 from infolm.cli import use  # noqa: F401
+from infolm.cli import finetune  # noqa: F401
+from infolm.cli import export  # noqa: F401
 from infolm.cli import variance  # noqa: F401
 from infolm.cli import reproduce  # noqa: F401
 from infolm.cli import information  # noqa: F401

@@ -36,21 +36,27 @@ def train(
     from infolm.config import load_recipe
     from infolm.console import StageBars, TrainingBar, bar, err
     from infolm.experiment import train as train_run
+    from infolm.models.encoder import OF_ALL_WORDS
     from infolm.training.loop import Interrupted
 
     source, folder = _source(recipe, "recipe.yaml")
     loaded = load_recipe(source, overrides)
     out = out or folder
+    encoder = loaded.model.kind == "encoder"
     try:
         with StageBars() as stages, bar("training") as progress:
-            best = train_run(loaded, out, resume, TrainingBar(progress), stages)
+            watcher = TrainingBar(progress, perplexity=not encoder)
+            best = train_run(loaded, out, resume, watcher, stages)
     except Interrupted:
         err.print(f"interrupted; all is saved. Go on with: infolm train {out} --resume")
         sys.exit(130)
+    unit = "nats" if encoder else "nats per token"
     if as_json:
-        print(json.dumps({"run": str(out), "nll": best, "unit": "nats per token"}))
-    found = f"{best:.4f} nats per token"
-    if loaded.model.kind not in ("sentence", "symbol"):
+        print(json.dumps({"run": str(out), "nll": best, "unit": unit}))
+    found = f"{best:.4f} {unit}"
+    if loaded.objective.kind in OF_ALL_WORDS:
+        found = f"perplexity of hidden words {math.exp(best):.2f}"
+    elif loaded.model.kind not in ("sentence", "symbol", "encoder"):
         found = f"perplexity {math.exp(best):.2f}"
     err.print(f"done: best validation {found}; the run is in {out}")
     alone = loaded.feed.kind != "stream"  # sentences by themselves have no recent past to cache

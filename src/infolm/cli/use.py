@@ -36,6 +36,7 @@ from infolm.errors import InfolmError
 METHODS, WRITTEN = "Methods", "What the model writes"
 NO_CODE = "{} has no latent code: take a run whose model.kind is sentence, or leave this out"
 NO_TEXT = "{} is a model of single sentences and reads no running text: leave this out"
+ENCODES = "{} is an encoder, which is measured by its objective alone: leave this out"
 
 
 class Rule(StrEnum):
@@ -164,11 +165,15 @@ def evaluate(
 
     \b
     Of a model with a latent code: bounds on the likelihood, what its codes tell, BLEU.
+
+    \b
+    Of an encoder: how well it tells what is hidden, by its objective and among all words.
     """
     from infolm.console import StageBars, err
     from infolm.evaluation import measurement
     from infolm.evaluation.latent_suite import LatentSettings
     from infolm.trained import GENERATED, Asked, TrainedRun
+    from infolm.trained_encoder import EncoderRun
     from infolm.trained_sentences import open_run
 
     if split not in (None, "valid", "test"):
@@ -198,17 +203,23 @@ def evaluate(
     )
     opened, splits = open_run(run), [split] if split else ["valid", "test"]
     changes: list[Any] = []
+    warnings: list[str] = []
+    own = {"--rank": rank, "--no-eos": no_eos, "--competitor": competitor}
+    running = {"--temperature": temperature, "--dynamic": dynamic, "--mc": mc, "--cache": cache}
+    running |= {"--episodic": episodic, "--streams": streams > 1, "--baseline": baseline}
+    running |= {"--reverse": reverse, "--mi": information}
     if isinstance(opened, TrainedRun):
-        own = {"--rank": rank, "--no-eos": no_eos, "--competitor": competitor}
         refuse(own, NO_CODE.format(run))
         with StageBars() as stages:
             results, changes, warnings = opened.evaluate(
                 splits, asked, chunk, streams, baseline, stages
             )
+    elif isinstance(opened, EncoderRun):
+        refuse(own | running, ENCODES.format(run))
+        with StageBars() as stages:
+            results = opened.evaluate(splits, stages)
     else:
-        running = {"--temperature": temperature, "--dynamic": dynamic, "--mc": mc, "--cache": cache}
-        running |= {"--episodic": episodic, "--streams": streams > 1, "--baseline": baseline}
-        refuse(running | {"--reverse": reverse, "--mi": information}, NO_TEXT.format(run))
+        refuse(running, NO_TEXT.format(run))
         latent = LatentSettings(
             weighted_samples=codes, eos=not no_eos, seed=seed, competitor=competitor
         )
@@ -316,6 +327,7 @@ def generate(
     from infolm.generation.sampling import SamplingSettings
     from infolm.generation.text import write
     from infolm.trained import TrainedRun
+    from infolm.trained_encoder import EncoderRun
     from infolm.trained_sentences import open_run
 
     wanted = Wanted(
@@ -331,6 +343,11 @@ def generate(
         num,
     )
     opened = open_run(run)
+    if isinstance(opened, EncoderRun):
+        raise InfolmError(
+            f"{run} is an encoder, which reads text and writes none: take a run of a language "
+            "model, or fine-tune this one with `infolm finetune`"
+        )
     unk = opened.tokenizer.unk
     settings = SamplingSettings(
         temperature=temperature,

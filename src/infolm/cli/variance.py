@@ -87,17 +87,18 @@ def _compare_estimators(
     from infolm.console import StageBars
     from infolm.data.sentences import SentenceFeed, SentencesConfig
     from infolm.evaluation.signal import signal_to_noise
-    from infolm.evaluation.usage import tensors
     from infolm.experiment import corpus_of, lines_of
-    from infolm.models.recurrent import RecurrentModel
+    from infolm.models.sentence import SentenceModel
+    from infolm.models.symbol import SymbolModel
     from infolm.objectives.monte_carlo import MonteCarloConfig
     from infolm.reports.variance import draw_signals
+    from infolm.training.loop import tensors
 
     folder, recipe, tokenizer, model = opened
     own = recipe.objective
     assert isinstance(own, MonteCarloConfig)
     assert isinstance(recipe.feed, SentencesConfig)
-    assert not isinstance(model, RecurrentModel)
+    assert isinstance(model, SentenceModel | SymbolModel)
     configs = _alternatives(own, model.config.latent.kind, _counts(samples))
     text = lines_of(recipe.feed, corpus_of(folder, recipe), "train")
     feed = SentenceFeed(text, recipe.feed, seed, tokenizer.unk)

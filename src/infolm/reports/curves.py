@@ -23,7 +23,7 @@ from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from infolm.averaging.two_tailed import LONG
 from infolm.objectives.bmi import PHASE_TWO
-from infolm.reports.history import Codes, History, Series
+from infolm.reports.history import Codes, Contrasts, History, Series
 from infolm.reports.page import COLOURS
 from infolm.reports.regularisers import quantity
 
@@ -105,17 +105,19 @@ def _round_numbers() -> Iterator[int]:
 def describe(history: History) -> str:
     """The plot in words, for those who cannot see it."""
     losses = history.training.values
+    unit = "nats" if history.contrasts else "nats per token"
     sentences = []
     if len(losses):
         sentences.append(
-            f"The training loss goes from {losses[0]:.3f} to {losses[-1]:.3f} nats per token "
+            f"The training loss goes from {losses[0]:.3f} to {losses[-1]:.3f} {unit} "
             f"by step {history.training.steps[-1]:,}."
         )
     if history.best:
         step, loss = history.best
-        sentences.append(
-            f"The validation loss is least at step {step:,}, {loss:.3f} nats per token."
-        )
+        sentences.append(f"The validation loss is least at step {step:,}, {loss:.3f} {unit}.")
+    if history.contrasts and len(history.contrasts.information):
+        information = history.contrasts.information.values[-1]
+        sentences.append(f"In the end the information is {information:.3f} nats.")
     if history.codes and len(history.codes.information):
         kl, information = history.codes.kl.values[-1], history.codes.information.values[-1]
         sentences.append(
@@ -137,6 +139,8 @@ def draw(history: History) -> str:
     panels: list[Panel] = [(4.0, partial(_draw_loss, history=history))]
     if history.codes:
         panels = _panels_of_codes(history, history.codes)
+    if history.contrasts:
+        panels = _panels_of_contrasts(history, history.contrasts)
     if history.candidates:
         panels.append((2.4, partial(_draw_candidates, history=history)))
         panels.append((1.2, partial(_draw_length, history=history)))
@@ -277,6 +281,41 @@ def _panels_of_codes(history: History, codes: Codes) -> list[Panel]:
     return panels
 
 
+def _panels_of_contrasts(history: History, contrasts: Contrasts) -> list[Panel]:
+    """The losses of an encoder; below them the information of words and of n-grams."""
+    panels: list[Panel] = [(3.2, partial(_draw_contrast, history=history, contrasts=contrasts))]
+    if contrasts.weighted:
+        panels.append((1.4, partial(_draw_objective, history=history)))
+    courses = {
+        "information,\nnats": {
+            "information": contrasts.information,
+            "training-information": contrasts.training_information,
+        },
+        "of n-grams,\nnats": {
+            "ngrams": contrasts.ngrams,
+            "training-ngrams": contrasts.training_ngrams,
+        },
+    }
+    for label, curves in courses.items():
+        if any(len(series) for series in curves.values()):
+            panel = partial(_draw_small, history=history, curves=curves, label=label, least=0.1)
+            panels.append((1.2, panel))
+    return panels
+
+
+def _draw_contrast(axes: Axes, history: History, contrasts: Contrasts) -> None:
+    """The cross entropies, without a perplexity: most are not among all words."""
+    _draw_losses(axes, history.training, contrasts.nll)
+    if not contrasts.weighted:
+        best = history.best[1] if history.best else 0.0
+        _draw_best(axes, history, f"best validation, {best:,.4g}")
+    _draw_named_events(axes, history)
+    axes.set_xlim(0, history.step * 1.01)
+    axes.set_ylim(*_limits(history, [history.training.thinned(POINTS), contrasts.nll]))
+    axes.set_ylabel("cross entropy, nats")
+    _mark_epochs(axes, history.epochs)
+
+
 def _draw_reconstruction(axes: Axes, history: History, codes: Codes) -> None:
     _draw_losses(axes, history.training, codes.reconstruction)
     _draw_named_events(axes, history)
@@ -301,7 +340,7 @@ def _draw_small(
     what is next to nothing looks like it; those of training are thin."""
     shown: list[float] = []
     for name, series in curves.items():
-        thin, training = series.thinned(POINTS), name in {"training-kl", "kl-weight"}
+        thin, training = series.thinned(POINTS), name.startswith("training-") or name == "kl-weight"
         axes.plot(
             thin.steps,
             thin.values,

@@ -23,6 +23,7 @@ from infolm.models.build import build_model
 from infolm.models.encoder_decoder import EncoderDecoder
 from infolm.objectives.sentence import AeConfig
 from infolm.objectives.vq import VqConfig
+from infolm.reports.encoder import is_encoder
 from infolm.reports.history import History
 from infolm.reports.latent import LatentFindings, LatentPlots, has_codes
 from infolm.reports.regularisers import warnings
@@ -59,7 +60,7 @@ class Findings:
     before the first validation. latent: of a sentence model, where there are weights and a corpus.
     entropy: of the language that the corpus was drawn from, where it is known; reachable: that
     language's own loss on the validation split. What is known of running text, entropy, baseline
-    and all, is not set beside a sentence model.
+    and all, is not set beside a sentence model or an encoder.
     """
 
     folder: RunFolder
@@ -92,7 +93,7 @@ class Findings:
         codes = latent(folder, corpus) if has_codes(recipe) else None
         if codes:
             drawn = replace(drawn, latent=latent_plots(codes, recipe))
-        running = corpus and not has_codes(recipe)
+        running = corpus and not has_codes(recipe) and not is_encoder(recipe)
         known = truth(recipe.data, tokenizer) if running else None
         true: TrueLogProbs = {}
         if corpus and running:
@@ -217,7 +218,8 @@ def samples(folder: RunFolder) -> list[str]:
     """What `infolm generate` writes with the best weights; nothing where there are none yet."""
     if not folder.model.exists():
         return []
-    if has_codes(load_recipe(str(folder.recipe))):  # see `latent`
+    recipe = load_recipe(str(folder.recipe))
+    if has_codes(recipe) or is_encoder(recipe):  # see `latent`; an encoder writes nothing
         return []
     run = TrainedRun.open(folder.path)
     if isinstance(run.model, EncoderDecoder):  # which writes only what it has read

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from infolm.averaging.base import RAW
 from infolm.averaging.two_tailed import LONG, SHORT
+from infolm.config import ENCODING
 from infolm.objectives.bmi import PHASE_TWO, TRIGGERED
 
 ENDING = 20
@@ -81,12 +82,31 @@ class Codes:
 
 
 @dataclass(frozen=True)
+class Contrasts:
+    """The course of an encoder's objective.
+
+    nll: the cross entropy of the validation split; `History.training` is that in training.
+    information, ngrams: the bounds of that split on what is told, of words and of n-grams, in nats;
+    training_information, training_ngrams: in training. Empty what the objective does not have.
+    weighted: whether the loss is more than the cross entropy.
+    """
+
+    nll: Series
+    information: Series
+    training_information: Series
+    ngrams: Series
+    training_ngrams: Series
+    weighted: bool
+
+
+@dataclass(frozen=True)
 class History:
     """The course of one training.
 
     training, validation: nats per token; of a sentence model the first is the loss given the code,
-    and the second what the objective makes of it. codes: None for other models. regularisers: the
-    terms besides the main one, by name, of each the quantities, by name. candidates: the validation
+    and the second what the objective makes of it; of an encoder both are nats per hidden token or
+    per whatever it tells. codes, contrasts: None for other models. regularisers: the terms besides
+    the main one, by name, of each the quantities, by name. candidates: the validation
     losses of the iterate and of the means, by name, where several were measured; `validation` is
     that of the answer. averaged: whether a mean ever was the answer. length: of Two-Tailed
     Averaging's long mean, in iterates, after each validation. speed: tokens per second. events:
@@ -97,6 +117,7 @@ class History:
     training: Series
     validation: Series
     codes: Codes | None
+    contrasts: Contrasts | None
     regularisers: dict[str, dict[str, Series]]
     candidates: dict[str, Series]
     averaged: bool
@@ -122,6 +143,7 @@ class History:
             training=_series(steps, main),
             validation=_series(validations, "loss"),
             codes=_codes(steps, validations, main.removesuffix("/nll")),
+            contrasts=_contrasts(steps, validations, main.removesuffix("/nll")),
             regularisers=_regularisers(steps, main.removesuffix("/nll")),
             candidates=losses if len(losses[LONG]) else {},
             averaged=any(r.get("answer", RAW) != RAW for r in validations),
@@ -174,6 +196,21 @@ def _codes(
     of_codes = (_series(validations, name) for name in ("kl", "information"))
     in_training = (_series(steps, f"{main}/{name}") for name in ("kl", "kl_weight"))
     return Codes(main == "monte-carlo", reconstruction, *of_codes, *in_training)
+
+
+def _contrasts(
+    steps: Sequence[dict[str, Any]], validations: Sequence[dict[str, Any]], main: str
+) -> Contrasts | None:
+    if main not in ENCODING:
+        return None
+    return Contrasts(
+        nll=_series(validations, "nll"),
+        information=_series(validations, "information"),
+        training_information=_series(steps, f"{main}/information"),
+        ngrams=_series(validations, "dim_information"),
+        training_ngrams=_series(steps, f"{main}/dim_information"),
+        weighted=any("dim" in record for record in validations),
+    )
 
 
 def _regularisers(steps: Sequence[dict[str, Any]], main: str) -> dict[str, dict[str, Series]]:

@@ -15,6 +15,7 @@ import torch
 from infolm.config import Expected
 from infolm.evaluation.measurement import BLOCKS, Measurement
 from infolm.evaluation.suite import BASELINE, LANGUAGE
+from infolm.models.encoder import OF_ALL_WORDS, EncoderConfig
 from infolm.models.encoder_decoder import EncoderDecoderConfig
 from infolm.models.latent import AnyLatentConfig, CategoricalConfig, GaussianConfig
 from infolm.models.recurrent import RecurrentConfig
@@ -24,6 +25,12 @@ from infolm.objectives.bmi import PHASE_TWO
 from infolm.objectives.monte_carlo import MonteCarloConfig
 from infolm.objectives.vae import CAUGHT_UP, VaeConfig
 from infolm.objectives.vq import VqConfig
+from infolm.reports.encoder import (
+    encoder_caption,
+    encoder_table,
+    encoder_words,
+    is_encoder,
+)
 from infolm.reports.findings import (
     INTERPOLATION,
     SAMPLE_SEED,
@@ -66,7 +73,13 @@ OF_TEXTS = {  # metric of what the model writes: what it is, decimals
     "mutual_information": ("mutual information, nats", 4),
     "mutual_information_shuffled": ("the same of shuffled pairs", 4),
 }
-TOKENS = {"word": "words", "char": "characters", "byte": "bytes", "bpe": "byte pairs"}
+TOKENS = {
+    "word": "words",
+    "char": "characters",
+    "byte": "bytes",
+    "bpe": "byte pairs",
+    "wordpiece": "word pieces",
+}
 CELLS = {
     "lstm": "LSTM",
     "gru": "GRU",
@@ -113,9 +126,7 @@ def report(found: Findings) -> str:
             paragraph(summary(found), "lead"),
             "</header>",
             section("The latent code", coded(found)) if has_codes(found.recipe) else "",
-            section(
-                "Measurements", (measured_codes if has_codes(found.recipe) else measured)(found)
-            ),
+            section("Measurements", measured_by_kind(found)),
             section("What it writes", texts) if (texts := of_texts(found)) else "",
             section("From code to sentence", reconstruction_section(found.latent))
             if found.latent
@@ -125,7 +136,7 @@ def report(found: Findings) -> str:
                 section(f"Regulariser: {name}", regularised(found, name))
                 for name in found.plots.regularisers
             ),
-            section("Samples", sampled(found)),
+            "" if is_encoder(found.recipe) else section("Samples", sampled(found)),
             section("How to go on", further(found)),
             footer(),
         ],
@@ -159,6 +170,8 @@ def summary(found: Findings) -> str:
 def architecture(found: Findings) -> str:
     """What kind of model it is, in words."""
     model = found.recipe.model
+    if isinstance(model, EncoderConfig):
+        return encoder_words(found.recipe)
     if isinstance(model, SymbolConfig):
         opening = f"A model of single symbols ({objective(found)}) with {size(model.latent)}"
         return f"{opening}, an encoder and a decoder of {model.hidden:,} units, and"
@@ -211,6 +224,10 @@ def layers(model: RecurrentConfig | CoderConfig) -> str:
 def best_loss(found: Findings, loss: float) -> str:
     """The validation loss as what it is: a perplexity, a bound on one, or the objective's own."""
     shown = strong(number(perplexity(loss), 2))
+    if found.recipe.objective.kind in OF_ALL_WORDS:
+        return f"perplexity of hidden words is {shown}"
+    if is_encoder(found.recipe):
+        return f"loss is {strong(number(loss, 3))} nats"
     if not has_codes(found.recipe):
         return f"perplexity is {shown}"
     if bound := _bound(found):
@@ -268,6 +285,13 @@ def status(found: Findings) -> str:
     return "Training was interrupted before its end and can be resumed."
 
 
+def measured_by_kind(found: Findings) -> list[str]:
+    """What was measured of the model, whose kind decides what that can be."""
+    if has_codes(found.recipe) or is_encoder(found.recipe):
+        return measured_objective(found)
+    return measured(found)
+
+
 def measured(found: Findings) -> list[str]:
     """The table, what its numbers mean, and what is missing from it."""
     path = _typed(found.folder.path)
@@ -322,11 +346,13 @@ def measured(found: Findings) -> list[str]:
     return parts
 
 
-def measured_codes(found: Findings) -> list[str]:
-    """The same of a model with codes, whose numbers are of other kinds."""
+def measured_objective(found: Findings) -> list[str]:
+    """The same of a model with codes or of an encoder, whose numbers are of other kinds."""
+    if found.measurements and is_encoder(found.recipe):
+        return encoder_table(found.measurements)
     if found.measurements:
         return latent_table(found.recipe, found.measurements)
-    when = "" if found.samples else ", once training has come to its first validation,"
+    when = "" if found.history.best else ", once training has come to its first validation,"
     command = code(f"infolm evaluate {_typed(found.folder.path)}")
     return [paragraph(f"The model has not been measured yet; this measures it{when}: {command}")]
 
@@ -434,7 +460,7 @@ def curve(found: Findings) -> list[str]:
         return [paragraph(f"No loss has been recorded yet; there is a record every {every} steps.")]
     caption = [
         "The training loss is a mean over the steps since the record before, with dropout if any.",
-        _of_codes(found) if has_codes(found.recipe) else _reading(found),
+        _panels(found),
     ]
     if history.candidates:
         caption.append(
@@ -460,6 +486,13 @@ def curve(found: Findings) -> list[str]:
     if unused and found.finished and not history.averaged:
         parts.append(paragraph(escape(f"{unused[0].upper()}{unused[1:]}.")))
     return parts
+
+
+def _panels(found: Findings) -> str:
+    """What the panels show, and how validation reads."""
+    if is_encoder(found.recipe):
+        return encoder_caption(found.recipe)
+    return _of_codes(found) if has_codes(found.recipe) else _reading(found)
 
 
 def _reading(found: Findings) -> str:
@@ -558,6 +591,14 @@ def further(found: Findings) -> list[str]:
             f"infolm generate {path} --tokens {SAMPLE_TOKENS} --num {SAMPLES} --seed {SAMPLE_SEED}",
         ),
     ]
+    if is_encoder(found.recipe):
+        listed[1:] = [
+            ("Measure", f"infolm evaluate {path}"),
+            ("Fine-tune", f"infolm finetune {path} --task cola --data FOLDER"),
+            ("Save for other libraries", f"infolm export {path} --out FOLDER"),
+        ]
+        if found.history.contrasts and found.recipe.objective.kind == "skip-gram":
+            listed[2:] = [("Save the vectors", f"infolm export {path} --out FILE --as word2vec")]
     if has_codes(found.recipe):
         write = f"infolm generate {path}"
         listed[1:] = [

@@ -10,6 +10,7 @@ from infolm.config import Recipe
 from infolm.data.corpora import load as load_corpus
 from infolm.data.ingest import Report
 from infolm.errors import InfolmError, RunError
+from infolm.models.encoder import OF_ALL_WORDS, EncoderConfig
 from infolm.tuning import results
 from infolm.tuning.study import (
     PER_MILLE,
@@ -50,6 +51,11 @@ def tune(
     """
     if trials < 1:
         raise InfolmError(f"--trials is {trials}: a study needs one trial at least")
+    if isinstance(recipe.model, EncoderConfig) and recipe.objective.kind not in OF_ALL_WORDS:
+        raise InfolmError(
+            "a study compares perplexities, and an encoder has one where it tells words from all "
+            f"others; objective.kind is {recipe.objective.kind}: take {' or '.join(OF_ALL_WORDS)}"
+        )
     check_space(recipe)
     folder = StudyFolder(out)
     database_url(folder, storage)  # refuses an address of no use

@@ -1,0 +1,78 @@
+"""An encoder in a report: what it is, what it was measured by, what its curves show."""
+
+from collections.abc import Sequence
+from html import escape
+
+from infolm.config import Recipe
+from infolm.evaluation.measurement import Measurement
+from infolm.models.encoder import EncoderConfig
+from infolm.objectives.masked import InfoWordConfig
+from infolm.reports.page import number, paragraph
+
+MEASURES = {  # metric: what it is, decimals
+    "loss": ("the objective's loss", 4),
+    "nll": ("cross entropy", 4),
+    "information": ("information, at least", 4),
+    "dim": ("cross entropy of n-grams", 4),
+    "dim_information": ("information of n-grams, at least", 4),
+    "perplexity": ("perplexity", 2),
+    "accuracy": ("accuracy", 4),
+}
+SPLITS = {"valid": "Validation split", "test": "Test split"}
+NAMES = {"bert": "BERT", "xlnet": "XLNet"}
+
+
+def is_encoder(recipe: Recipe) -> bool:
+    return isinstance(recipe.model, EncoderConfig)
+
+
+def encoder_words(recipe: Recipe) -> str:
+    """What kind of encoder it is."""
+    model = recipe.model
+    assert isinstance(model, EncoderConfig)
+    if model.head == "context":
+        return f"Word vectors of {model.hidden:,} columns (objective {recipe.objective.kind})"
+    plural = "s"[: model.layers != 1]
+    return (
+        f"An encoder ({NAMES[model.architecture]}, objective {recipe.objective.kind}) of "
+        f"{model.layers} layer{plural} with {model.hidden:,} columns, and"
+    )
+
+
+def encoder_table(measurements: Sequence[Measurement]) -> list[str]:
+    """Every measurement by split, and how it was counted."""
+    groups = []
+    for split in dict.fromkeys(m.split for m in measurements):
+        rows = [
+            f'<tr><th scope="rowgroup" colspan="4">{SPLITS.get(split, escape(split))}</th></tr>'
+        ]
+        for m in (m for m in measurements if m.split == split):
+            name, decimals = MEASURES[m.metric]
+            error = "" if m.stderr is None else f"± {number(m.stderr, decimals)}"
+            rows.append(
+                f'<tr><th scope="row">{name} ({escape(m.method)})</th>'
+                f'<td>{number(m.value, decimals)}</td><td class="error">{error}</td>'
+                f"<td>{escape(m.unit)}</td></tr>"
+            )
+        groups.append(f"<tbody>{''.join(rows)}</tbody>")
+    header = (
+        '<tr><th scope="col">measure</th><th scope="col" colspan="2">value</th>'
+        '<th scope="col">unit</th></tr>'
+    )
+    counted = dict.fromkeys(m.convention for m in measurements)
+    return [
+        f'<div class="wide"><table><thead>{header}</thead>{"".join(groups)}</table></div>',
+        paragraph(f"Counted: {escape('; '.join(counted))}.", "note"),
+    ]
+
+
+def encoder_caption(recipe: Recipe) -> str:
+    """What the panels show."""
+    said = "The first panel has the cross entropy of telling what is true from what is not"
+    if isinstance(recipe.objective, InfoWordConfig) and recipe.objective.lambda_dim:
+        said += "; the second the validation loss, in which that of n-grams has its weight"
+    return (
+        f"{said}. Information is InfoNCE, a bound from below that is at most ln of the number of "
+        "candidates; thin lines are of training. Validation reads its split in batches as of "
+        "training, the same each time."
+    )
