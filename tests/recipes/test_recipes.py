@@ -10,6 +10,7 @@ from training_tiny import Silent, quiet, tiny_tree
 from infolm.config import Recipe, load_recipe, recipe_names
 from infolm.errors import InfolmError
 from infolm.experiment import parameters, train
+from infolm.models.encoder import EncoderConfig
 from infolm.models.sentence import SentenceConfig
 from infolm.models.symbol import SymbolConfig
 
@@ -30,7 +31,13 @@ def test_the_recipes_of_the_paper_are_there():
 
 
 @pytest.mark.parametrize(
-    ("name", "size"), [("awd-lstm/ptb", 24.2e6), ("awd-lstm/wikitext-2", 33.6e6)]
+    ("name", "size"),
+    [
+        ("awd-lstm/ptb", 24.2e6),
+        ("awd-lstm/wikitext-2", 33.6e6),
+        ("infoword/base", 110e6),
+        ("infoword/large", 335e6),  # "340 million" with the pooler and a third segment's vectors
+    ],
 )
 def test_models_have_the_papers_size(name, size):
     assert parameters(load_recipe(name)) == pytest.approx(size, rel=0.01)
@@ -43,6 +50,8 @@ def test_table_4_has_eight_ablations_for_each_corpus():
 
 def small_model(recipe: Recipe, variant: str) -> list[str]:
     """Overrides that make the recipe's network small, but for what the variant is about."""
+    if isinstance(recipe.model, EncoderConfig):
+        return ["model.hidden=8", "model.heads=2", "model.layers=1", "feed.length=32"]
     if isinstance(recipe.model, SentenceConfig | SymbolConfig):
         sizes = {"embedding": 8, "encoder.hidden": 12, "decoder.hidden": 12}
         if isinstance(recipe.model, SymbolConfig):
@@ -64,7 +73,8 @@ def test_every_recipe_and_variant_trains_a_few_steps(name, variant, tmp_path, sm
     changes = load_recipe(name).variants.get(variant, "").split()
     recipe = load_recipe(name, changes)
     small_text.write_text(small_text.read_text().replace(" number", " . ! ? number"))
-    text = [f"data.path={small_text}", "data.vocabulary=null"]
+    types = 200 if recipe.data.tokens == "wordpiece" else "null"
+    text = [f"data.path={small_text}", f"data.vocabulary={types}"]
     if recipe.data.reverse_copy:
         sizes = {"length": 5, "types": 100, "examples": 20, "held_out": 5}
         text = [f"data.reverse_copy.{key}={value}" for key, value in sizes.items()]
@@ -84,8 +94,11 @@ def test_every_recipe_and_variant_trains_a_few_steps(name, variant, tmp_path, sm
         overrides.append(f"start_from={tmp_path / 'first'}")
     changed = load_recipe(name, overrides)
     best = train(changed, tmp_path / "run", False, Silent(), quiet)
-    # The loss of mim falls with the variance, without end; the code of a VQ-VAE has a fixed cost.
-    lowest, highest = {"mim": (-1, 6), "vq": (1, 40)}.get(changed.objective.kind, (0, 6))
+    # The loss of mim falls with the variance, without end; the code of a VQ-VAE has a fixed cost;
+    # skip-gram begins at ln of 1,025 words.
+    lowest, highest = {"mim": (-1, 6), "vq": (1, 40), "skip-gram": (0, 7)}.get(
+        changed.objective.kind, (0, 6)
+    )
     assert lowest < best < highest
 
 
@@ -123,7 +136,7 @@ MISTAKES = {
     "model.dropout.input=1.0": "model.dropout.input: input should be less than 1, not 1.0",
     "data.vocabulary=0": "data.vocabulary: input should be greater than or equal to",
     "data.tokens=words": (
-        "data.tokens: 'words' is not one of word, char, byte, bpe, did you mean 'word'?"
+        "data.tokens: 'words' is not one of word, char, byte, bpe, wordpiece, did you mean 'word'?"
     ),
     "seed": "'seed' is no override: write key=value",
     "seed.x=1": "'seed' is a value, not a section",
