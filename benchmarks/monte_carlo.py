@@ -23,9 +23,9 @@ from timing import ratio
 
 from infolm.config import load_recipe
 from infolm.data.sentences import Lines, SentenceBatch
-from infolm.evaluation.usage import tensors
 from infolm.models.build import LatentModel, build_model
 from infolm.objectives.monte_carlo import MonteCarlo, MonteCarloConfig
+from infolm.training.loop import tensors
 
 VOCABULARY, SAMPLES, EOS = 10_002, 16, 0
 TERMS: dict[str, dict[str, Any]] = {
