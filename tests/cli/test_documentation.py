@@ -3,6 +3,7 @@
 Only the trainings are made short, and those on corpora to download read a small text instead.
 """
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -14,7 +15,14 @@ SHORT = ["train.max_steps=2", "train.validate_every=1", "feed.batch=4"]
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 
 
-HERE = ("awd-lstm/demo", "bmi/demo", "languages/hmm", "sentence-mim/demo", "monte-carlo/demo")
+HERE = (
+    "awd-lstm/demo",
+    "bmi/demo",
+    "languages/hmm",
+    "sentence-mim/demo",
+    "monte-carlo/demo",
+    "infoword/demo",
+)
 """Recipes whose corpus is made on the spot."""
 
 
@@ -31,10 +39,27 @@ def shortened(arguments: list[str]) -> list[str]:
         return [*arguments, *([] if own or first in HERE else ["data.path=book.txt"]), *SHORT]
     if command == "reproduce" and first:
         return [*arguments, *SHORT, "data.uniform.symbols=20"]
+    if command == "finetune":
+        return [*arguments, "--epochs", "1"]
     trains = not {"copula", "--list"} & set(arguments)
     if command == "mi" and trains:
         return [*arguments, "--steps", "40"]
     return arguments
+
+
+def tasks(folder: Path) -> None:
+    """Small files of CoLA and of SQuAD, where the documents have them."""
+    (folder / "glue" / "CoLA").mkdir(parents=True)
+    (folder / "squad").mkdir()
+    sentences = "a\t1\t\tthe cat sat .\na\t0\t*\tcat the sat .\n"
+    context = "The cat sat on the mat."
+    answer = {"answer_start": 4, "text": "cat"}
+    question = {"id": "1", "question": "Who sat?", "answers": [answer]}
+    paragraphs = [{"context": context, "qas": [question]}]
+    for split in ("train", "dev"):
+        (folder / "glue" / "CoLA" / f"{split}.tsv").write_text(4 * sentences)
+        content = {"version": "1.1", "data": [{"title": "cat", "paragraphs": paragraphs}]}
+        (folder / "squad" / f"{split}-v1.1.json").write_text(json.dumps(content))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -42,6 +67,7 @@ def test_every_command_runs(document, infolm, tmp_path, small_text, monkeypatch)
     monkeypatch.chdir(tmp_path)
     text = small_text.read_text() + "the cat sat on the mat\n" * 20
     (tmp_path / "book.txt").write_text(text)
+    tasks(tmp_path)
     for language, block in blocks(document):
         if language == "python":
             exec(compile(block, str(document), "exec"), {})
