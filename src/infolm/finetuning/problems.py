@@ -245,8 +245,9 @@ class Spans:
     ) -> tuple[Tensor, Tensor]:
         """Of each token as the first and as the last of the answer, (B, L) each."""
         found = run(network, inputs, numbers)
-        padding = torch.from_numpy(inputs.padded(numbers)[1] == 0).to(network.device)
         starts, ends = found.start_logits, found.end_logits
+        lengths = torch.from_numpy(inputs.lengths[numbers, None])
+        padding = (torch.arange(starts.shape[1]) >= lengths).to(network.device)
         return starts.masked_fill(padding, -torch.inf), ends.masked_fill(padding, -torch.inf)
 
     def loss(self, network: "PreTrainedModel", numbers: Ints) -> Tensor:
