@@ -44,7 +44,7 @@ from infolm.objectives.sentence import AeConfig
 from infolm.objectives.skip_gram import SkipGramConfig
 from infolm.objectives.vae import VaeConfig
 from infolm.objectives.vq import VqConfig
-from infolm.section import Section, nearest
+from infolm.section import OF_A_RUN, Section, nearest
 from infolm.shelf import Shelf
 from infolm.training.loop import TrainConfig
 from infolm.training.optimisers import OptimiserConfig
@@ -291,14 +291,22 @@ RECIPES = Shelf("recipes", "recipe", "infolm recipes", "data")
 
 
 def load_recipe(source: str, overrides: list[str] | None = None) -> Recipe:
-    """The recipe `source` (a name from the list, or a YAML file) with `key=value` overrides."""
+    """The recipe `source` (a name from the list, or a YAML file) with `key=value` overrides.
+
+    Keys that the recipe of a run lacks have their `former_defaults`.
+    """
     tree = RECIPES.tree(source)
     for override in overrides or []:
         _apply(tree, override)
     try:
-        return Recipe.model_validate(tree)
+        return Recipe.model_validate(tree, context=OF_A_RUN if _of_a_run(source) else None)
     except ValidationError as error:
         raise InfolmError(f"{source}: {explain(error, tree)}") from None
+
+
+def _of_a_run(source: str) -> bool:
+    path = Path(source)
+    return path.name == "recipe.yaml" and (path.parent / "corpus.json").exists()
 
 
 def recipe_names() -> list[str]:

@@ -1,10 +1,13 @@
 """The base of every section of a recipe."""
 
 import difflib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
+
+OF_A_RUN = {"of_a_run": True}
+"""The validation context of a recipe that stands in a run's folder, every key resolved."""
 
 
 def nearest(word: object, words: Iterable[str]) -> str:
@@ -14,17 +17,25 @@ def nearest(word: object, words: Iterable[str]) -> str:
 
 
 class Section(BaseModel):
-    """Typed, unchangeable, and strict about its keys."""
+    """Typed, unchangeable, and strict about its keys.
+
+    former_defaults: what a run that was begun before a key existed did, where the key's default is
+    now another. A run's recipe has every key, so one that lacks the key is older than it.
+    """
+
+    former_defaults: ClassVar[Mapping[str, Any]] = {}
 
     model_config = ConfigDict(extra="forbid", frozen=True, serialize_by_alias=True)
 
     @model_validator(mode="before")
     @classmethod
-    def _only_known_keys(cls, data: Any) -> Any:
+    def _only_known_keys(cls, data: Any, info: ValidationInfo) -> Any:
         if isinstance(data, dict):
             known = [field.alias or name for name, field in cls.model_fields.items()]
             for key in data:
                 if key not in known:
                     hint = f"{nearest(key, known)} (there are {', '.join(known)})"
                     raise ValueError(f"there is no key '{key}'{hint}")
+            if info.context == OF_A_RUN:
+                return {**cls.former_defaults, **data}
         return data

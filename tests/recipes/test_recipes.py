@@ -13,6 +13,7 @@ from infolm.experiment import parameters, train
 from infolm.models.encoder import EncoderConfig
 from infolm.models.sentence import SentenceConfig
 from infolm.models.symbol import SymbolConfig
+from infolm.objectives.likelihood import LikelihoodConfig
 
 VARIANTS = [
     (name, variant) for name in recipe_names() for variant in ["", *load_recipe(name).variants]
@@ -194,3 +195,16 @@ def test_building_a_model_to_count_it_makes_no_weights():
     before = torch.get_rng_state()
     parameters(load_recipe("awd-lstm/ptb"))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_key_that_an_old_run_lacks_has_its_former_default(tmp_path, monkeypatch):
+    # What runs did before the key existed, not what new ones do.
+    monkeypatch.setattr(LikelihoodConfig, "former_defaults", {"dropout_samples": 3})
+    tree = load_recipe("awd-lstm/demo").model_dump(mode="json")
+    del tree["objective"]["dropout_samples"]
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(tree))
+    assert load_recipe(str(path)).objective.dropout_samples == 1  # no run: today's default
+    (tmp_path / "corpus.json").write_text("{}")
+    assert load_recipe(str(path)).objective.dropout_samples == 3
+    assert load_recipe(str(path), ["objective.dropout_samples=2"]).objective.dropout_samples == 2
