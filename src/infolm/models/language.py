@@ -1,0 +1,121 @@
+"""What a language model is: tokens in, distributions over the next token out.
+
+Everything that is done with a language model, every evaluation, sampler and regulariser, asks for
+what stands here and for nothing else. A new one is a subclass and its registered section: see
+`docs/architecture.md`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from infolm.nn.dropout import Rates
+from infolm.nn.softmax import Softmax
+
+State = Any
+"""What a model carries from one cut of a text to the next, for B columns side by side.
+
+Only the model that made it looks inside. It consists of tensors in lists, tuples and dictionaries,
+so that a checkpoint can keep it.
+"""
+
+
+class Output(NamedTuple):
+    """hidden: the last layer's output (T, B, H); dropped: the same behind the output dropout,
+    which the softmax reads; layers: every layer's output; state: after the last step.
+
+    Of packed sentences, rows (N, H), and the state after each one's last token."""
+
+    hidden: Tensor
+    dropped: Tensor
+    layers: list[Tensor]
+    state: State
+
+
+class LanguageModel(nn.Module, ABC):
+    """p(w_{t+1} | w_1 ... w_t); tokens are time-major, (T, B).
+
+    embedding: the word vectors (V, E). softmax: reads `Output.dropped`, shares the embedding where
+    they are tied. rates: the dropout rates, in one place, so that they can be scaled.
+    """
+
+    vocabulary: int
+    rates: Rates
+    embedding: nn.Parameter
+    softmax: Softmax
+
+    # -- what a model defines ---------------------------------------------------------------
+
+    @abstractmethod
+    def initial_state(self, batch: int) -> State:
+        """The state before any token."""
+
+    @abstractmethod
+    def forward(self, tokens: Tensor | PackedSequence, state: State) -> Output:
+        """tokens: (T, B), or packed sentences -> what predicts the token after each.
+
+        Reading a text in one pass or in cuts, the state carried, gives the same but for rounding.
+        """
+
+    @abstractmethod
+    def repeated(self, state: State, num: int) -> State:
+        """Each column `num` times, its copies side by side: of B columns, B num."""
+
+    @abstractmethod
+    def joined(self, states: Sequence[State]) -> State:
+        """The columns of several states side by side; they may have read texts of any length."""
+
+    @property
+    @abstractmethod
+    def widths(self) -> list[int]:
+        """Columns of every layer's output."""
+
+    # -- what follows from it ---------------------------------------------------------------
+
+    @property
+    def device(self) -> torch.device:
+        return self.embedding.device
+
+    @property
+    def one_mask(self) -> bool:
+        """Whether some dropout has one mask for all columns: samples cannot go side by side."""
+        return bool(self.rates.embedding or self.rates.weight)
+
+    def detached(self, state: State) -> State:
+        """The same without gradient."""
+        return _map(Tensor.detach, state)
+
+    def dropout_scaled(self, factor: float) -> AbstractContextManager[None]:
+        """Inside, every dropout rate is `factor` times the recipe's."""
+        return self.rates.scaled(factor)
+
+    def nll_sum(self, x: Tensor, targets: Tensor, counts: Tensor | None = None) -> Tensor:
+        """Summed -ln p(target | x) in nats, differentiable; x: (..., H), targets: (...).
+
+        With x (..., D, H), p is the mean over D dropout samples. A target of -1 does not count.
+        counts: how much each target counts, shaped like them; none: 1.
+        """
+        return self.softmax.nll_sum(x, targets, self.embedding, counts)
+
+    def log_prob(self, x: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:
+        """ln p(target | x) of each token, without gradient."""
+        return self.softmax.log_prob(x, targets, self.embedding, temperature)
+
+    def log_probs(self, x: Tensor, temperature: float = 1.0) -> Tensor:
+        """ln p(. | x) over the whole vocabulary, (..., V)."""
+        return self.softmax.log_probs(x, self.embedding, temperature)
+
+
+def _map(function: Any, state: Any) -> Any:
+    if isinstance(state, Tensor):
+        return function(state)
+    if isinstance(state, dict):
+        return {key: _map(function, part) for key, part in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(_map(function, part) for part in state)
+    return state

@@ -1,0 +1,81 @@
+"""One registry for every choice that a recipe offers.
+
+A kind is registered where it is defined:
+
+    @MODELS.register
+    class TransformerConfig(ModelConfig):
+        kind: Literal["transformer"] = "transformer"
+
+and that is all: the union that recipes are checked against, the lists of kinds and the conformance
+suites of the tests are made from the registry. To add a kind is to add a file to the package that
+the registry reads.
+"""
+
+import pkgutil
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Annotated, Any, Generic, TypeVar, Union
+
+from pydantic import BeforeValidator, Field
+
+from infolm.section import Section
+
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, type[T]], Generic[T]):
+    """The kinds of one thing, by name, as the modules of `package` define them.
+
+    The modules are imported when the kinds are first asked for, in the order of their names.
+    """
+
+    def __init__(self, package: str) -> None:
+        self.package = package
+        self._kinds: dict[str, type[T]] = {}
+        self._complete = False
+
+    def register(self, kind: type[T]) -> type[T]:
+        """Decorates a class, which is then known by its `kind`."""
+        name = _name(kind)
+        if name in self._kinds:
+            raise ValueError(f"{self.package} has two kinds '{name}'")
+        self._kinds[name] = kind
+        return kind
+
+    def _all(self) -> dict[str, type[T]]:
+        if not self._complete:
+            self._complete = True  # first: a module may ask for the kinds while it is imported
+            for module in pkgutil.iter_modules(import_module(self.package).__path__):
+                import_module(f"{self.package}.{module.name}")
+        return self._kinds
+
+    def __getitem__(self, name: str) -> type[T]:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def section(self, usual: str | None = None) -> Any:
+        """The type of a recipe's section that is one of the kinds.
+
+        usual: the kind of a section that does not say its own.
+        """
+        kinds = tuple(self.values())
+        checked = Annotated[Union[kinds], Field(discriminator="kind")]  # type: ignore[valid-type]  # noqa: UP007
+        if usual is None:
+            return checked
+        return Annotated[checked, BeforeValidator(lambda tree: _with_kind(tree, usual))]
+
+
+def _with_kind(tree: Any, usual: str) -> Any:
+    return {"kind": usual, **tree} if isinstance(tree, dict) else tree
+
+
+def _name(kind: type) -> str:
+    """The default of a section's field `kind`, or the class's own attribute of that name."""
+    if issubclass(kind, Section):
+        return str(kind.model_fields["kind"].default)
+    return str(kind.kind)  # type: ignore[attr-defined]
