@@ -23,9 +23,8 @@ from infolm.data.corpora import Corpus, load
 from infolm.experiment import build_averager, build_terms, one_device
 from infolm.models.recurrent import RecurrentConfig, RecurrentModel
 from infolm.training.loop import Loop, Validation
-from infolm.training.optimisers import build_optimiser
 from infolm.training.run import RunFolder
-from infolm.training.schedule import Schedule
+from infolm.optimisation.schedule import Schedule
 
 VOCABULARY, SENTENCES = 10_000, 2_000
 LENGTH, DEVIATION = 21.1, 10.2
@@ -53,7 +52,7 @@ def loop(overrides: list[str], corpus: Corpus) -> Loop:
         device,
         model,
         build_terms(recipe, corpus, model, device.device),
-        build_optimiser(recipe.optimiser, model.parameters()),
+        recipe.optimiser.build(model.parameters()),
         Schedule(recipe.optimiser.schedule),
         build_averager(recipe, model),
         lambda: Validation(0.0),

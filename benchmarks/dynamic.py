@@ -19,7 +19,7 @@ from infolm.data.stream import Batch
 from infolm.evaluation.dynamic import DynamicSettings, Rule, Statistics, dynamic_stream
 from infolm.models.recurrent import RecurrentConfig, RecurrentModel
 from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
-from infolm.training.optimisers import SGDConfig, build_optimiser
+from infolm.optimisation.optimisers import SGDConfig
 
 VOCABULARY, SEGMENTS = 10_000, 20
 RULES: tuple[Rule, ...] = ("rms", "sgd")
@@ -27,7 +27,7 @@ RULES: tuple[Rule, ...] = ("rms", "sgd")
 
 def training(model: RecurrentModel, tokens: Any, segment: int) -> Callable[[], None]:
     """A pass of training over the tokens, a step of SGD for each segment."""
-    optimiser = build_optimiser(SGDConfig(learning_rate=1e-3), model.parameters())
+    optimiser = SGDConfig(learning_rate=1e-3).build(model.parameters())
     objective = Likelihood(LikelihoodConfig())
     text = torch.from_numpy(tokens)[:, None]
 

@@ -32,9 +32,9 @@ from infolm.objectives.base import Objective
 from infolm.objectives.masked import InfoWord, InfoWordConfig, Masked
 from infolm.objectives.words import Contrast, Table, among, among_batch, among_vocabulary
 from infolm.training.loop import Loop, Term, TrainConfig, Validation, tensors
-from infolm.training.optimisers import AdamWConfig, build_optimiser
+from infolm.optimisation.optimisers import AdamWConfig
 from infolm.training.run import RunFolder
-from infolm.training.schedule import Schedule, ScheduleConfig
+from infolm.optimisation.schedule import Schedule, ScheduleConfig
 
 VOCABULARY = 30_000
 HEADS = ((128, 614), (128, 4_915), (768, 614))
@@ -136,7 +136,7 @@ def step(size: Size, kind: str, repeats: int, steps: int) -> None:
         Fabric(accelerator="cpu", devices=1),
         model,
         [Term(kind, feed, objective(kind))],
-        build_optimiser(optimiser, model.parameters()),
+        optimiser.build(model.parameters()),
         Schedule(optimiser.schedule),
         NoAverage(model),
         lambda: Validation(0.0),

@@ -25,9 +25,8 @@ from infolm.nn.cells.lstm import LSTM
 from infolm.nn.dropout import Rates
 from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
 from infolm.training.loop import Loop, Term, Validation
-from infolm.training.optimisers import build_optimiser
 from infolm.training.run import RunFolder
-from infolm.training.schedule import Schedule
+from infolm.optimisation.schedule import Schedule
 
 VOCABULARY = 10_000
 
@@ -57,7 +56,7 @@ def main() -> None:
         Fabric(accelerator="cpu", devices=1),
         model,
         [Term("likelihood", Stream(text, feed, 0), Likelihood(recipe.objective))],
-        build_optimiser(recipe.optimiser, model.parameters()),
+        recipe.optimiser.build(model.parameters()),
         Schedule(recipe.optimiser.schedule),
         Tail(model, TailConfig(start=0)),
         lambda: Validation(0.0),

@@ -1,131 +1,56 @@
 """Recipes: YAML files checked against typed classes, with overrides from the command line."""
 
 import re
+from functools import reduce
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, create_model, model_validator
 from pydantic_core import ErrorDetails
 
-from infolm.averaging.ema import EmaConfig
-from infolm.averaging.tail import (
-    NoAverageConfig,
-    PolyakConfig,
-    SwaConfig,
-    TailConfig,
-    TriggeredConfig,
-)
-from infolm.averaging.two_tailed import TwoTailedConfig
+from infolm.averaging.base import AVERAGERS, AveragerConfig
+from infolm.averaging.tail import NoAverageConfig
 from infolm.data.corpora import DataConfig
-from infolm.data.episodes import EpisodesConfig
-from infolm.data.sentence_pairs import SentencePairsConfig
-from infolm.data.sentences import SentencesConfig
-from infolm.data.sequences import SequencesConfig
+from infolm.data.feed import FEEDS, FeedConfig
 from infolm.data.stream import StreamConfig
-from infolm.data.windows import WindowsConfig
 from infolm.errors import InfolmError
-from infolm.models.encoder import EncoderConfig
-from infolm.models.encoder_decoder import EncoderDecoderConfig
-from infolm.models.latent import GaussianConfig, QuantisedConfig
+from infolm.models.base import MODELS, ModelConfig
 from infolm.models.recurrent import RecurrentConfig
-from infolm.models.sentence import SentenceConfig
-from infolm.models.symbol import SymbolConfig
-from infolm.objectives.bmi import BmiConfig
-from infolm.objectives.estimators import REPARAMETRISED
+from infolm.objectives.base import OBJECTIVES, REGULARISERS, ObjectiveConfig, RegulariserConfig
 from infolm.objectives.likelihood import LikelihoodConfig
-from infolm.objectives.masked import InfoWordConfig, MlmConfig, MlmNceConfig
-from infolm.objectives.mim import MimConfig
-from infolm.objectives.monte_carlo import MonteCarloConfig
-from infolm.objectives.nce import NceConfig
-from infolm.objectives.next_sentence import NextSentenceConfig
-from infolm.objectives.permutation import PermutationConfig
-from infolm.objectives.sentence import AeConfig
-from infolm.objectives.skip_gram import SkipGramConfig
-from infolm.objectives.vae import VaeConfig
-from infolm.objectives.vq import VqConfig
+from infolm.optimisation.optimisers import OPTIMISERS, OptimiserConfig
 from infolm.section import OF_A_RUN, Section, nearest
 from infolm.shelf import Shelf
 from infolm.training.loop import TrainConfig
-from infolm.training.optimisers import OptimiserConfig
 from infolm.tuning.space import Range
 
-AveragingConfig = Annotated[
-    NoAverageConfig
-    | PolyakConfig
-    | TailConfig
-    | TriggeredConfig
-    | EmaConfig
-    | SwaConfig
-    | TwoTailedConfig,
-    Field(discriminator="kind"),
-]
 
-
-def _of_kind(usual: str) -> BeforeValidator:
-    """A section that does not say its kind is of the usual one."""
-    return BeforeValidator(lambda tree: {"kind": usual, **tree} if isinstance(tree, dict) else tree)
-
-
-FeedConfig = Annotated[
-    StreamConfig
-    | EpisodesConfig
-    | SentencesConfig
-    | SequencesConfig
-    | WindowsConfig
-    | SentencePairsConfig,
-    Field(discriminator="kind"),
-    _of_kind("stream"),
-]
-ModelConfig = Annotated[
-    RecurrentConfig | EncoderDecoderConfig | SentenceConfig | SymbolConfig | EncoderConfig,
-    Field(discriminator="kind"),
-    _of_kind("recurrent"),
-]
-ObjectiveConfig = Annotated[
-    LikelihoodConfig
-    | NceConfig
-    | MimConfig
-    | VaeConfig
-    | AeConfig
-    | MonteCarloConfig
-    | VqConfig
-    | SkipGramConfig
-    | MlmConfig
-    | MlmNceConfig
-    | NextSentenceConfig
-    | PermutationConfig
-    | InfoWordConfig,
-    Field(discriminator="kind"),
-    _of_kind("likelihood"),
-]
-
-
-_PIECES = {"data.tokens": ("wordpiece",)}
-_SEQUENCES = {**_PIECES, "feed.kind": ("sequences",), "model.head": ("words",)}
-ENCODING: dict[str, dict[str, tuple[str, ...]]] = {
-    "skip-gram": {
-        "data.tokens": ("word", "wordpiece"),
-        "feed.kind": ("windows",),
-        "model.head": ("context",),
-    },
-    "mlm": {**_SEQUENCES, "feed.masking": ("tokens", "spans")},
-    "mlm-nce": {**_SEQUENCES, "feed.masking": ("tokens", "spans")},
-    "nsp": {**_PIECES, "feed.kind": ("sentence-pairs",), "model.head": ("next",)},
-    "permutation": {
-        **_SEQUENCES,
-        "feed.masking": ("order",),
-        "model.architecture": ("xlnet",),
-    },
-    "infoword": {**_SEQUENCES, "feed.masking": ("spans",)},
-}
-"""What each objective of an encoder needs besides model.kind encoder: key -> what it may be."""
-
-
-class RegularisersConfig(Section):
+class RegularisersBase(Section):
     """What is added to the objective, by name."""
 
-    bmi: BmiConfig | None = Field(None, description="mutual information of neighbouring sentences")
+    def chosen(self) -> dict[str, RegulariserConfig]:
+        """Those that the recipe names."""
+        found = {name: getattr(self, name) for name in REGULARISERS}
+        return {name: config for name, config in found.items() if config is not None}
+
+
+if TYPE_CHECKING:
+    AnyAverager, AnyFeed, AnyModel = AveragerConfig, FeedConfig, ModelConfig
+    AnyObjective, AnyOptimiser, Regularisers = ObjectiveConfig, OptimiserConfig, RegularisersBase
+else:
+    # What is registered, of which a recipe names one each; of the regularisers any.
+    AnyAverager, AnyOptimiser = AVERAGERS.section(), OPTIMISERS.section()
+    AnyFeed, AnyModel = FEEDS.section("stream"), MODELS.section("recurrent")
+    AnyObjective = OBJECTIVES.section("likelihood")
+    Regularisers = create_model(
+        "RegularisersConfig",
+        __base__=RegularisersBase,
+        **{
+            name: (config | None, Field(None, description=config.about))
+            for name, config in REGULARISERS.items()
+        },
+    )
 
 
 class Expected(Section):
@@ -149,138 +74,49 @@ class Recipe(Section):
     seed: int = Field(1, ge=0)
     start_from: Path | None = Field(None, description="a run whose weights training starts from")
     data: DataConfig
-    feed: FeedConfig = StreamConfig()
-    model: ModelConfig = RecurrentConfig()
-    objective: ObjectiveConfig = LikelihoodConfig()
-    regularisers: RegularisersConfig = RegularisersConfig()
-    optimiser: OptimiserConfig
-    averaging: AveragingConfig = NoAverageConfig()
+    feed: AnyFeed = StreamConfig()
+    model: AnyModel = RecurrentConfig()
+    objective: AnyObjective = LikelihoodConfig()
+    regularisers: Regularisers = Regularisers()
+    optimiser: AnyOptimiser
+    averaging: AnyAverager = NoAverageConfig()
     train: TrainConfig = TrainConfig()
     tuning: dict[str, Range] = Field(
         default_factory=dict, description="key of the recipe -> the range `infolm tune` searches"
     )
+    _brought: list[str] = PrivateAttr(default_factory=list)
+
+    @property
+    def brought(self) -> str:
+        """What overrides have brought along, in words; empty where nothing."""
+        return ", ".join(self._brought)
 
     @model_validator(mode="after")
-    def _averaging_begins(self) -> "Recipe":
-        steps = self.train.max_steps
-        if isinstance(self.averaging, TailConfig | SwaConfig) and steps is not None:
-            start = self.averaging.start
-            if start > steps:
-                raise ValueError(
-                    f"averaging.start is {start:,}, but training ends after step {steps:,}, so "
-                    "averaging would never begin: lower it, or raise train.max_steps"
-                )
+    def _fits_together(self) -> "Recipe":
+        """Each section says what it needs of the others."""
+        if unmet := self._unmet():
+            said = "; ".join(unmet)
+            raise ValueError(f"objective.kind {self.objective.kind} needs other settings: {said}")
+        for section in (self.objective, self.averaging, *self.regularisers.chosen().values()):
+            if fault := section.fault(self):
+                raise ValueError(fault)
         return self
 
-    @model_validator(mode="after")
-    def _encoders_all_through(self) -> "Recipe":
-        kind, encoder = self.objective.kind, isinstance(self.model, EncoderConfig)
-        if kind not in ENCODING:
-            contrastive = isinstance(
-                self.feed, SequencesConfig | WindowsConfig | SentencePairsConfig
-            )
-            if encoder or contrastive:
-                raise ValueError(
-                    f"model.kind is {self.model.kind} and feed.kind {self.feed.kind}, but objective"
-                    f".kind {kind} is not of an encoder: set that to one of {', '.join(ENCODING)}, "
-                    "or model.kind and feed.kind to what it needs"
-                )
-            return self
-        faults = []
-        for key, allowed in {"model.kind": ("encoder",), **ENCODING[kind]}.items():
-            section, name = key.split(".")
-            found = getattr(getattr(self, section), name, None)
+    def _unmet(self) -> list[str]:
+        """What the objective needs and does not find, each as something to do."""
+        unmet = []
+        for key, allowed in self.objective.needs.items():
+            found = reduce(lambda node, name: getattr(node, name, None), key.split("."), self)
             # A section of the wrong kind lacks keys of the right one: its kind is fault enough.
-            if found is not None and found not in allowed:
-                faults.append(f"{key} to {' or '.join(allowed)} (it is {found})")
-        length, most = getattr(self.feed, "length", 0), getattr(self.model, "length", None)
-        if getattr(self.model, "checkpoint", None):
-            most = None  # that of the checkpoint, when it is read
-        if most is not None and length > most and not isinstance(self.feed, WindowsConfig):
-            faults.append(f"feed.length to {most} at most, model.length (it is {length})")
-        if faults:
-            raise ValueError(f"objective.kind {kind} needs other settings: set {'; '.join(faults)}")
-        return self
-
-    @model_validator(mode="after")
-    def _scores_exist(self) -> "Recipe":
-        if isinstance(self.model, EncoderConfig):
-            return self
-        if isinstance(self.objective, NceConfig) and self.model.softmax.experts > 1:
-            raise ValueError(
-                "objective.kind is nce, which needs the scores of a single softmax, but model."
-                f"softmax.experts is {self.model.softmax.experts}: set that to 1, or "
-                "objective.kind to likelihood"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _sentences_can_be_read(self) -> "Recipe":
-        if self.regularisers.bmi and not isinstance(self.model, RecurrentConfig):
-            raise ValueError(
-                "regularisers.bmi is for language models that read a running text: set "
-                "regularisers.bmi=null, or model.kind to recurrent"
-            )
-        if self.regularisers.bmi and isinstance(self.model, EncoderDecoderConfig):
-            raise ValueError(
-                "regularisers.bmi reads single sentences, which model.kind encoder-decoder cannot: "
-                "set regularisers.bmi=null, or model.kind to recurrent"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _sentences_all_through(self) -> "Recipe":
-        if self.objective.kind in ENCODING:
-            return self
-        latent = {
-            "model.kind": isinstance(self.model, SentenceConfig | SymbolConfig),
-            "feed.kind": isinstance(self.feed, SentencesConfig),
-            "objective.kind": not isinstance(self.objective, LikelihoodConfig | NceConfig),
-        }
-        if len(set(latent.values())) > 1:
-            here = ", ".join(
-                f"{key} is {getattr(self, key.removesuffix('.kind')).kind}" for key in latent
-            )
-            raise ValueError(
-                "a model with a latent code has model.kind sentence or symbol, feed.kind sentences "
-                "and objective.kind mim, vae, ae, monte-carlo or vq, and no other has any of "
-                f"these; here {here}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _codes_fit(self) -> "Recipe":
-        if not isinstance(self.model, SentenceConfig | SymbolConfig):
-            return self
-        latent, objective = self.model.latent, self.objective
-        if isinstance(self.model, SymbolConfig) and not isinstance(
-            objective, MonteCarloConfig | VqConfig
-        ):
-            raise ValueError(
-                f"objective.kind {objective.kind} is for sentences, and model.kind is symbol: take "
-                "monte-carlo or vq, or model.kind sentence"
-            )
-        if isinstance(objective, VqConfig) != isinstance(latent, QuantisedConfig):
-            raise ValueError(
-                "objective.kind vq goes with model.latent.kind quantised and with no other; here "
-                f"objective.kind is {objective.kind} and model.latent.kind {latent.kind}"
-            )
-        if isinstance(objective, MimConfig | VaeConfig | AeConfig) and latent.kind != "gaussian":
-            raise ValueError(
-                f"objective.kind {objective.kind} needs Gaussian codes, and model.latent.kind is "
-                f"{latent.kind}: take objective.kind monte-carlo, or model.latent.kind gaussian"
-            )
-        if (
-            isinstance(objective, MonteCarloConfig)
-            and objective.estimator in REPARAMETRISED
-            and not isinstance(latent, GaussianConfig)
-        ):
-            raise ValueError(
-                f"objective.estimator {objective.estimator} sends its gradient through the code, "
-                f"which a {latent.kind} one does not let pass: take vimco, or with one sample "
-                "reinforce"
-            )
-        return self
+            if found is None or found in allowed:
+                continue
+            section, name = key.split(".")[0], key.split(".")[-1]
+            if name in ("capability", "gives"):  # which kinds have it
+                registry = MODELS if section == "model" else FEEDS
+                kinds = [k for k, each in registry.items() if getattr(each, name) in allowed]
+                key, allowed, found = f"{section}.kind", tuple(kinds), getattr(self, section).kind
+            unmet.append(f"set {key} to {' or '.join(allowed)} (it is {found})")
+        return unmet
 
     def as_yaml(self) -> str:
         """Every value, resolved, in a form that can be read back."""
@@ -298,10 +134,58 @@ def load_recipe(source: str, overrides: list[str] | None = None) -> Recipe:
     tree = RECIPES.tree(source)
     for override in overrides or []:
         _apply(tree, override)
+    brought = _bring_along(tree, {override.partition("=")[0] for override in overrides or []})
     try:
-        return Recipe.model_validate(tree, context=OF_A_RUN if _of_a_run(source) else None)
+        recipe = Recipe.model_validate(tree, context=OF_A_RUN if _of_a_run(source) else None)
     except ValidationError as error:
         raise InfolmError(f"{source}: {explain(error, tree)}") from None
+    recipe._brought.extend(brought)
+    return recipe
+
+
+def _bring_along(tree: dict[str, Any], given: set[str]) -> list[str]:
+    """Set what the overrides `given` ask of other keys, unless these were given too; gives what.
+
+    An objective brings what it needs, and a value releases keys that mean nothing with it.
+    """
+    objective = tree.get("objective")
+    kind = objective.get("kind", "likelihood") if isinstance(objective, dict) else None
+    config = OBJECTIVES.get(kind) if isinstance(kind, str) else None
+    if config is None or not isinstance(objective, dict):
+        return []
+    brought = []
+    if "objective.kind" in given:
+        for key, allowed in config.needs.items():
+            # What follows from a section's kind is no key of a recipe.
+            derived = key.endswith((".capability", ".gives"))
+            if not derived and key not in given and _value(tree, key) not in (None, *allowed):
+                _apply(tree, f"{key}={allowed[0]}")
+                brought.append(f"{key}={allowed[0]}")
+    for key, releases in config.releases.items():
+        if f"objective.{key}" in given:
+            for released in releases.get(str(objective.get(key)), ()):
+                if released in objective and f"objective.{released}" not in given:
+                    del objective[released]
+                    brought.append(f"objective.{released} at its default")
+    return brought
+
+
+def _value(tree: dict[str, Any], key: str) -> Any:
+    """What `tree` says under `key`, or the default; None where its section has no such key."""
+    node: Any = tree
+    for name in key.split("."):
+        node = node.get(name) if isinstance(node, dict) else None
+    if node is not None:
+        return node
+    section, name = key.split(".")[0], key.split(".")[-1]
+    usual, registry = {"feed": ("stream", FEEDS), "model": ("recurrent", MODELS)}.get(
+        section, ("", {})
+    )
+    described = tree.get(section)
+    kind = described.get("kind", usual) if isinstance(described, dict) else usual
+    config = registry.get(kind)
+    field = config.model_fields.get(name) if config and key.count(".") == 1 else None
+    return field.default if field else None
 
 
 def _of_a_run(source: str) -> bool:

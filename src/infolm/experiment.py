@@ -70,9 +70,8 @@ from infolm.objectives.vq import Vq, VqConfig
 from infolm.objectives.words import among
 from infolm.training import checkpoint
 from infolm.training.loop import Loop, Precision, Term, Validation, Watcher
-from infolm.training.optimisers import build_optimiser
 from infolm.training.run import RunFolder
-from infolm.training.schedule import Schedule
+from infolm.optimisation.schedule import Schedule
 
 WARM_UP = 70
 """Tokens that each parallel stream of validation reads before it counts."""
@@ -320,7 +319,7 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
             fabric,
             model,
             terms,
-            build_optimiser(recipe.optimiser, model.parameters()),
+            recipe.optimiser.build(model.parameters()),
             Schedule(recipe.optimiser.schedule),
             build_averager(recipe, model),
             _validation(recipe, model, terms[0].objective, corpus),

@@ -14,7 +14,7 @@ the registry reads.
 import pkgutil
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import Annotated, Any, Generic, TypeVar, Union
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union
 
 from pydantic import BeforeValidator, Field
 
@@ -58,6 +58,10 @@ class Registry(Mapping[str, type[T]], Generic[T]):
     def __len__(self) -> int:
         return len(self._all())
 
+    def name(self) -> Any:
+        """The type of a key that names one of the kinds."""
+        return Literal[tuple(self)]
+
     def section(self, usual: str | None = None) -> Any:
         """The type of a recipe's section that is one of the kinds.
 
@@ -76,6 +80,6 @@ def _with_kind(tree: Any, usual: str) -> Any:
 
 def _name(kind: type) -> str:
     """The default of a section's field `kind`, or the class's own attribute of that name."""
-    if issubclass(kind, Section):
+    if issubclass(kind, Section) and "kind" in kind.model_fields:
         return str(kind.model_fields["kind"].default)
     return str(kind.kind)  # type: ignore[attr-defined]

@@ -49,7 +49,7 @@ from infolm.generation.latent import (
     reconstruct,
 )
 from infolm.generation.sampling import SamplingSettings
-from infolm.models.build import LatentModel
+from infolm.models.latent import LatentModel
 from infolm.models.encoder import Encoder
 from infolm.models.latent import CategoricalConfig, GaussianConfig, GaussianLatent
 from infolm.models.recurrent import RecurrentModel

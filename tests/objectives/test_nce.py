@@ -15,7 +15,8 @@ from infolm.data.synthetic import language, spelt, symbols
 from infolm.experiment import train
 from infolm.models.recurrent import RecurrentConfig, RecurrentModel
 from infolm.objectives import nce
-from infolm.objectives.nce import Nce, NceConfig, unigram_counts
+from infolm.data.corpora import unigram_counts
+from infolm.objectives.nce import Nce, NceConfig
 from infolm.trained import TrainedRun
 
 TYPES = 15

@@ -8,8 +8,8 @@ from training_tiny import Silent, quiet
 
 from infolm.experiment import train
 from infolm.training.loop import Loop
-from infolm.training.optimisers import AdamWConfig, build_optimiser
-from infolm.training.schedule import linear
+from infolm.optimisation.optimisers import AdamWConfig
+from infolm.optimisation.schedule import linear
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -46,7 +46,7 @@ def test_decay_draws_matrices_to_zero_and_nothing_else():
     model = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
     before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     config = AdamWConfig(learning_rate=0.1, weight_decay=0.5)
-    optimiser = build_optimiser(config, model.parameters())
+    optimiser = config.build(model.parameters())
     for weight in model.parameters():
         weight.grad = torch.zeros_like(weight)
     optimiser.step()

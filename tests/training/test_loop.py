@@ -16,7 +16,7 @@ from infolm.objectives.base import Estimate
 from infolm.trained import TrainedRun
 from infolm.training import checkpoint
 from infolm.training.loop import Loop
-from infolm.training.schedule import Schedule, ScheduleConfig
+from infolm.optimisation.schedule import Schedule, ScheduleConfig
 
 
 def run(recipe, out, resume=False, watcher=None):

@@ -3,11 +3,12 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from infolm.registry import Registry
 from infolm.section import Section
 
 RAW = "raw"
@@ -51,11 +52,25 @@ class RunningMean:
 
 
 class AveragerConfig(Section):
-    """The base of every kind of averaging in a recipe."""
+    """The section of a recipe that says which average is the answer. Every kind is registered."""
+
+    if TYPE_CHECKING:
+        kind: str
+
+    @abstractmethod
+    def build(self, model: nn.Module) -> "Averager":
+        """The averager of the model's weights."""
+
+    def fault(self, recipe: Any) -> str | None:
+        """Why it cannot act in this recipe, in a sentence."""
+        return None
 
     def unused(self) -> str | None:
         """What to say where no average was ever the answer; None where that cannot be."""
         return None
+
+
+AVERAGERS: Registry[AveragerConfig] = Registry("infolm.averaging")
 
 
 class Averager(ABC):

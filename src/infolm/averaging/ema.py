@@ -5,9 +5,10 @@ from typing import Literal
 from pydantic import Field
 from torch import nn
 
-from infolm.averaging.base import AveragerConfig, OneMean
+from infolm.averaging.base import AVERAGERS, AveragerConfig, OneMean
 
 
+@AVERAGERS.register
 class EmaConfig(AveragerConfig):
     """The mean of all iterates, each with `beta` times the weight of the next."""
 
@@ -15,6 +16,9 @@ class EmaConfig(AveragerConfig):
     beta: float = Field(
         0.999, ge=0, lt=1, description="the decay; about 1/(1 - beta) iterates count; 0: the last"
     )
+
+    def build(self, model: nn.Module) -> "Ema":
+        return Ema(model, self)
 
 
 class Ema(OneMean):

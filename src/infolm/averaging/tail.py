@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from infolm.averaging.base import RAW, Averager, AveragerConfig, OneMean
+from infolm.averaging.base import AVERAGERS, RAW, Averager, AveragerConfig, OneMean
 
 Criterion = Literal["paper", "released"]
 
@@ -27,28 +27,44 @@ def worse_than_recent(
     return newest > min(window)
 
 
+@AVERAGERS.register
 class NoAverageConfig(AveragerConfig):
     """The last iterate is the answer."""
 
     kind: Literal["none"] = "none"
 
+    def build(self, model: nn.Module) -> "NoAverage":
+        return NoAverage(model)
 
+
+@AVERAGERS.register
 class PolyakConfig(AveragerConfig):
     """Polyak-Ruppert averaging: the mean of all iterates."""
 
     kind: Literal["polyak"] = "polyak"
 
+    def build(self, model: nn.Module) -> "Tail":
+        return Tail(model, self)
 
+
+@AVERAGERS.register
 class TailConfig(AveragerConfig):
     """The mean of the iterates from a given step on."""
 
     kind: Literal["tail"] = "tail"
     start: int = Field(0, ge=0, description="average from the weights after this step on; 0: all")
 
+    def build(self, model: nn.Module) -> "Tail":
+        return Tail(model, self)
+
+    def fault(self, recipe: Any) -> str | None:
+        return _never_begins(self.start, recipe.train.max_steps)
+
     def unused(self) -> str:
         return _never_begun(self.start)
 
 
+@AVERAGERS.register
 class SwaConfig(AveragerConfig):
     """Stochastic weight averaging: the mean of some of the iterates from a given step on."""
 
@@ -56,10 +72,17 @@ class SwaConfig(AveragerConfig):
     start: int = Field(0, ge=0, description="average from the weights after this step on")
     every: int = Field(100, ge=1, description="steps from one iterate of the mean to the next")
 
+    def build(self, model: nn.Module) -> "Tail":
+        return Tail(model, self)
+
+    def fault(self, recipe: Any) -> str | None:
+        return _never_begins(self.start, recipe.train.max_steps)
+
     def unused(self) -> str:
         return _never_begun(self.start)
 
 
+@AVERAGERS.register
 class TriggeredConfig(AveragerConfig):
     """NT-ASGD: the mean of the iterates from the first non-improvement on."""
 
@@ -70,12 +93,24 @@ class TriggeredConfig(AveragerConfig):
         1.0, gt=0, le=1, description="trigger at this share of training at the latest; 1: never"
     )
 
+    def build(self, model: nn.Module) -> "Triggered":
+        return Triggered(model, self)
+
     def unused(self) -> str:
         return (
             "averaging was not triggered before the last validation, as the loss kept improving or "
             f"there were fewer than {self.patience + 2} validations, so the answer is a single "
             "iterate: set averaging.latest below 1, lower averaging.patience, or train longer"
         )
+
+
+def _never_begins(start: int, steps: int | None) -> str | None:
+    if steps is None or start <= steps:
+        return None
+    return (
+        f"averaging.start is {start:,}, but training ends after step {steps:,}, so averaging would "
+        "never begin: lower it, or raise train.max_steps"
+    )
 
 
 def _never_begun(start: int) -> str:

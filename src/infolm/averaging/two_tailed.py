@@ -6,11 +6,12 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 from torch import Tensor, nn
 
-from infolm.averaging.base import RAW, Averager, AveragerConfig, RunningMean
+from infolm.averaging.base import AVERAGERS, RAW, Averager, AveragerConfig, RunningMean
 
 SHORT, LONG = "short", "long"
 
 
+@AVERAGERS.register
 class TwoTailedConfig(AveragerConfig):
     """2TA: the longer of two running means, which gives way as soon as the shorter is as good."""
 
@@ -19,6 +20,9 @@ class TwoTailedConfig(AveragerConfig):
     patience: int = Field(
         3, ge=1, description="validations without improvement after which a mean is stagnating"
     )
+
+    def build(self, model: nn.Module) -> "TwoTailed":
+        return TwoTailed(model, self)
 
     def unused(self) -> str:
         return (

@@ -13,12 +13,14 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from infolm.data import ingest, reverse_copy, sources, store, synthetic, uniform
@@ -27,7 +29,7 @@ from infolm.data.registry import CorpusInfo, Download, registry
 from infolm.data.reverse_copy import ReverseCopyConfig
 from infolm.data.store import Split
 from infolm.data.synthetic import Truth
-from infolm.data.tokens import Kind, Tokenizer
+from infolm.data.tokens import NO_TOKEN, Kind, Tokenizer
 from infolm.data.uniform import UniformConfig
 from infolm.errors import InfolmError, RunError
 from infolm.section import Section
@@ -44,6 +46,9 @@ __all__ = [
     "truth",
     "types",
 ]
+
+BLOCK = 2**22
+"""Tokens counted together: of the text no more is in memory at a time."""
 
 
 class DataConfig(Section):
@@ -105,6 +110,43 @@ class Corpus:
     splits: Mapping[str, Split] = field(repr=False)
     source: str
     fingerprint: str
+
+    def counts(self) -> npt.NDArray[np.int64]:
+        """How often each type is in the training split, (V,)."""
+        return unigram_counts(self.splits["train"].tokens, len(self.tokenizer))
+
+    def word_counts(self) -> npt.NDArray[np.int64]:
+        """The same of words, which the end of a line is not."""
+        counts = self.counts()
+        counts[self.tokenizer.eos] = 0
+        return counts
+
+    @property
+    def heading(self) -> int | None:
+        """The token on either side of a heading, where the corpus marks them."""
+        info, tokenizer = registry().get(self.name), self.tokenizer
+        if not info or not info.heading or tokenizer.kind not in ("word", "wordpiece"):
+            return None
+        return tokenizer.number(info.heading, f"the headings of {self.name}")
+
+    def ends(self, tokens: Sequence[str]) -> list[int]:
+        """The numbers of tokens that end a sentence. A text may lack one: no sentence ends there.
+        """
+        tokenizer = self.tokenizer
+        lacking = {NO_TOKEN, tokenizer.unk if tokenizer.kind == "wordpiece" else NO_TOKEN}
+        return [
+            tokenizer.number(token, "feed.ends")
+            for token in tokens
+            if lacking.isdisjoint(tokenizer.lookup(token).tolist())
+        ]
+
+
+def unigram_counts(tokens: npt.NDArray[Any], vocabulary: int) -> npt.NDArray[np.int64]:
+    """How often each type occurs in `tokens` (N,), (V,)."""
+    counts = np.zeros(vocabulary, np.int64)
+    for start in range(0, len(tokens), BLOCK):
+        counts += np.bincount(tokens[start : start + BLOCK], minlength=vocabulary)
+    return counts
 
 
 def load(

@@ -1,25 +1,30 @@
 """A corpus as episodes: sentences that know nothing of each other."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from infolm.data.feed import FEEDS, FeedConfig
 from infolm.data.passes import Passes
 from infolm.data.stream import PADDING, Batch
-from infolm.data.tokens import NO_TOKEN, Tokenizer
+from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
-from infolm.section import Section
+
+if TYPE_CHECKING:
+    from infolm.data.corpora import Corpus
 
 BLOCK = 2**22
 """Tokens looked at together where sentences end: of the text no more is in memory at a time."""
 
 
-class EpisodesConfig(Section):
+@FEEDS.register
+class EpisodesConfig(FeedConfig):
     """The corpus as sentences in an order of their own each pass, the state zero at each start."""
 
+    gives = "text"
     kind: Literal["episodes"] = "episodes"
     batch: int = Field(64, ge=1, description="sentences of a batch, on the average")
     longest: int = Field(1000, ge=1, description="tokens above which a sentence is cut into pieces")
@@ -28,18 +33,15 @@ class EpisodesConfig(Section):
         description="count only what follows this token in a sentence, which is then never cut",
     )
 
+    def build(self, corpus: "Corpus", split: str, seed: int) -> "Episodes":
+        tokenizer = corpus.tokenizer
+        tokens, after = corpus.splits[split].tokens, marker(self, tokenizer)
+        return Episodes(tokens, self, seed, tokenizer.eos, after)
+
 
 def marker(config: EpisodesConfig, tokenizer: Tokenizer) -> int | None:
     """The number of the token that `after` names, if it names one."""
-    return None if config.after is None else token_number(config.after, tokenizer, "feed.after")
-
-
-def token_number(token: str, tokenizer: Tokenizer, key: str) -> int:
-    """The number of a token that the recipe names under `key`."""
-    found = tokenizer.lookup(token).tolist()
-    if len(found) != 1 or NO_TOKEN in found:
-        raise InfolmError(f"{key}: '{token}' is not one token of this vocabulary: name another")
-    return found[0]
+    return None if config.after is None else tokenizer.number(config.after, "feed.after")
 
 
 def places(tokens: npt.NDArray[Any], token: int) -> npt.NDArray[np.int64]:

@@ -1,24 +1,29 @@
 """Sentences with the one that follows and with drawn ones: what next sentence prediction reads."""
 
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 from infolm.data.episodes import places
-from infolm.data.pairs import Sentences
+from infolm.data.pairs import Sentences, sentences
+from infolm.data.feed import FEEDS, FeedConfig
 from infolm.data.passes import Passes
 from infolm.data.tokens import Special
 from infolm.errors import InfolmError
-from infolm.section import Section
+
+if TYPE_CHECKING:
+    from infolm.data.corpora import Corpus
 
 Numbers = npt.NDArray[np.int64]
 
 
-class SentencePairsConfig(Section):
+@FEEDS.register
+class SentencePairsConfig(FeedConfig):
     """Pairs of neighbouring sentences, and of sentences that are none, as BERT reads them."""
 
+    gives = "sentence pairs"
     kind: Literal["sentence-pairs"] = "sentence-pairs"
     batch: int = Field(32, ge=1, description="first sentences of a batch")
     candidates: int = Field(
@@ -33,6 +38,11 @@ class SentencePairsConfig(Section):
     ends: list[str] = Field(
         [".", "!", "?"], description="tokens that end a sentence besides the end of its line"
     )
+
+    def build(self, corpus: "Corpus", split: str, seed: int) -> "SentencePairFeed":
+        tokens, tokenizer = corpus.splits[split].tokens, corpus.tokenizer
+        cut = sentences(tokens, tokenizer.eos, corpus.ends(self.ends), corpus.heading)
+        return SentencePairFeed(cut, self, seed, tokenizer.special)
 
 
 class SentencePairBatch(NamedTuple):

@@ -3,16 +3,19 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 from infolm.data.episodes import group, places, sentence_bounds
+from infolm.data.feed import FEEDS, FeedConfig
 from infolm.data.passes import Passes
 from infolm.errors import InfolmError
-from infolm.section import Section
+
+if TYPE_CHECKING:
+    from infolm.data.corpora import Corpus
 
 POOL = 50
 """Batches' worth of sentences that are drawn together and then sorted by length."""
@@ -20,9 +23,11 @@ AREA = 4096
 """Tokens of a batch where nothing is learnt."""
 
 
-class SentencesConfig(Section):
+@FEEDS.register
+class SentencesConfig(FeedConfig):
     """The corpus as sentences, a line each, in an order of their own each pass."""
 
+    gives = "sentences"
     kind: Literal["sentences"] = "sentences"
     batch: int = Field(20, ge=1, description="sentences of a batch")
     ends: list[str] = Field(
@@ -41,6 +46,14 @@ class SentencesConfig(Section):
     decoder_unknown: float = Field(
         0.0, ge=0, lt=1, description="share of the decoder's tokens read as <unk>, in training"
     )
+
+    def build(self, corpus: "Corpus", split: str, seed: int) -> "SentenceFeed":
+        return SentenceFeed(self.lines(corpus, split), self, seed, corpus.tokenizer.unk)
+
+    def lines(self, corpus: "Corpus", split: str) -> "Lines":
+        """The sentences of a split as a sentence model reads them: with words, no headings."""
+        tokens, eos = corpus.splits[split].tokens, corpus.tokenizer.eos
+        return fitting(lines(tokens, eos, corpus.ends(self.ends), corpus.heading), self, split)
 
 
 class SentenceBatch(NamedTuple):

@@ -1,24 +1,29 @@
 """A corpus as sequences of one length, of which an encoder is shown a part."""
 
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 from infolm.data import masking as hiding
+from infolm.data.feed import FEEDS, FeedConfig
 from infolm.data.passes import Passes
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
-from infolm.section import Section
+
+if TYPE_CHECKING:
+    from infolm.data.corpora import Corpus
 
 
-class SequencesConfig(Section):
+@FEEDS.register
+class SequencesConfig(FeedConfig):
     """The running text in sequences of one length, [CLS] and [SEP] around each.
 
     Where a line ends there is a [SEP] inside. The cuts lie elsewhere each pass.
     """
 
+    gives = "sequences"
     kind: Literal["sequences"] = "sequences"
     batch: int = Field(32, ge=2, description="sequences of a batch")
     length: int = Field(128, ge=8, description="tokens of a sequence, [CLS] and [SEP] included")
@@ -28,6 +33,13 @@ class SequencesConfig(Section):
         "themselves), or what comes last in a drawn order",
     )
     share: float = Field(hiding.SHARE, gt=0, lt=1, description="of the tokens, to be predicted")
+
+    def build(self, corpus: "Corpus", split: str, seed: int) -> "SequenceFeed":
+        tokens, config = corpus.splits[split].tokens, self
+        if split != "train":  # a short one is read in smaller batches
+            most = len(tokens) // (self.length - 2)
+            config = self.model_copy(update={"batch": max(2, min(self.batch, most))})
+        return SequenceFeed(tokens, config, seed, corpus.tokenizer)
 
 
 class SequenceBatch(NamedTuple):

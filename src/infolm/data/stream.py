@@ -1,14 +1,17 @@
 """A corpus as a carried stream: truncated back-propagation through time."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from infolm.data.feed import FEEDS, FeedConfig
 from infolm.errors import InfolmError
-from infolm.section import Section
+
+if TYPE_CHECKING:
+    from infolm.data.corpora import Corpus
 
 PADDING = -1
 """A target that is none."""
@@ -29,31 +32,18 @@ class Batch(NamedTuple):
     rate_scale: float
 
 
-class Feed(Protocol):
-    """An endless source of batches that can say where it is and go back there."""
-
-    epoch: int
-    """Passes over the corpus that are complete."""
-
-    def next(self) -> Any:
-        """A named tuple of arrays and numbers, such as `Batch`."""
-        ...
-
-    def fraction(self) -> float:
-        """How much of the present pass is done, in [0, 1)."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-
-
-class StreamConfig(Section):
+@FEEDS.register
+class StreamConfig(FeedConfig):
     """The corpus as one stream, folded into parallel columns, the state carried from cut to cut."""
 
+    gives = "text"
     kind: Literal["stream"] = "stream"
     batch: int = Field(40, ge=1, description="parallel columns of the stream")
     bptt: int = Field(70, ge=1, description="time steps of a cut (the base length)")
     variable: bool = Field(True, description="draw the length of each cut (section 4.1)")
+
+    def build(self, corpus: "Corpus", split: str, seed: int) -> "Stream":
+        return Stream(corpus.splits[split].tokens, self, seed)
 
 
 def draw_length(base: int, rng: np.random.Generator) -> int:

@@ -353,6 +353,13 @@ class Tokenizer:
             ids[ids == NO_TOKEN] = self.unk
         return ids
 
+    def number(self, token: str, key: str) -> int:
+        """The number of a token that a recipe names under `key`."""
+        found = self.lookup(token).tolist()
+        if len(found) != 1 or NO_TOKEN in found:
+            raise InfolmError(f"{key}: '{token}' is not one token of this vocabulary: name another")
+        return found[0]
+
     def lookup(self, text: str) -> NDArray[np.int32]:
         """As `encode`, with `NO_TOKEN` in place of `<unk>` for what the vocabulary lacks."""
         match self.kind:

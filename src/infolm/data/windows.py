@@ -1,26 +1,31 @@
 """Words and those that stand near them: what skip-gram learns from."""
 
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
 from infolm.data.episodes import sentence_bounds
+from infolm.data.feed import FEEDS, FeedConfig
 from infolm.data.passes import Passes
 from infolm.errors import InfolmError
-from infolm.section import Section
+
+if TYPE_CHECKING:
+    from infolm.data.corpora import Corpus
 
 Numbers = npt.NDArray[np.int64]
 
 
-class WindowsConfig(Section):
+@FEEDS.register
+class WindowsConfig(FeedConfig):
     """Pairs of words that stand near each other in a line (Mikolov et al. 2013).
 
     The text is cut into stretches, elsewhere each pass, which a pass takes in a drawn order: a
     batch is the pairs of some stretches, so their number differs a little from batch to batch.
     """
 
+    gives = "windows"
     kind: Literal["windows"] = "windows"
     batch: int = Field(32, ge=1, description="stretches of text whose pairs are a batch")
     length: int = Field(256, ge=8, description="tokens of a stretch")
@@ -30,6 +35,10 @@ class WindowsConfig(Section):
     subsample: float | None = Field(
         1e-3, ge=1e-6, description="words more frequent than this are thinned out; none: no word"
     )
+
+    def build(self, corpus: "Corpus", split: str, seed: int) -> "WindowFeed":
+        tokens, eos = corpus.splits[split].tokens, corpus.tokenizer.eos
+        return WindowFeed(tokens, self, seed, eos, corpus.word_counts())
 
 
 class WindowBatch(NamedTuple):

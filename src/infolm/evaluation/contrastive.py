@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 
 from infolm.data.sequences import SequenceBatch
-from infolm.data.stream import Feed
+from infolm.data.feed import Feed
 from infolm.evaluation.likelihood import evaluating
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.usage import seeded
 from infolm.models.encoder import Encoder
+from infolm.objectives.encoding import ALL_WORDS
 from infolm.objectives.base import Estimate, Objective
 from infolm.training.loop import tensors
 
@@ -32,7 +33,7 @@ LEAST = 10
 ROWS = 1024
 """Hidden words whose scores of the whole vocabulary are in memory at a time."""
 VOCABULARY_NLL = "vocabulary_nll"
-ALL = "among all words"
+ALL = ALL_WORDS
 """The method of what is told from the whole vocabulary."""
 
 

@@ -34,7 +34,7 @@ from torch import Tensor
 from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.likelihood import Progress, evaluating
-from infolm.models.build import LatentModel
+from infolm.models.latent import LatentModel
 from infolm.models.latent import (
     Categories,
     Posterior,

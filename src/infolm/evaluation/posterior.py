@@ -25,7 +25,7 @@ from infolm.evaluation.latent import (
     some,
 )
 from infolm.information.nearest import kozachenko_leonenko
-from infolm.models.build import LatentModel
+from infolm.models.latent import LatentModel
 from infolm.models.latent import Categories, Posterior, Proposal, Quantised
 
 ACTIVE = 0.01

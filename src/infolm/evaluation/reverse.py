@@ -33,12 +33,12 @@ from infolm.evaluation.measurement import (
 )
 from infolm.models.recurrent import DropoutConfig, RecurrentConfig, RecurrentModel
 from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
-from infolm.objectives.nce import unigram_counts
+from infolm.data.corpora import unigram_counts
 from infolm.training import checkpoint
 from infolm.training.loop import Interrupted, Loop, Term, TrainConfig, Validation
-from infolm.training.optimisers import AdamConfig, build_optimiser
+from infolm.optimisation.optimisers import AdamConfig
 from infolm.training.run import RunFolder
-from infolm.training.schedule import Schedule
+from infolm.optimisation.schedule import Schedule
 
 LEAST_TOKENS = 10_000
 """A text shorter than this teaches nothing that could be compared."""
@@ -80,7 +80,7 @@ def yardstick(
             fabric,
             model,
             [Term("likelihood", Stream(train, FEED, seed), Likelihood(LikelihoodConfig()))],
-            build_optimiser(OPTIMISER, model.parameters()),
+            OPTIMISER.build(model.parameters()),
             Schedule(OPTIMISER.schedule),
             Ema(model, AVERAGING),
             lambda: Validation(

@@ -20,7 +20,7 @@ from infolm.errors import InfolmError
 from infolm.evaluation.gradient_variance import GROUPS, Moments, stderr
 from infolm.evaluation.likelihood import Progress
 from infolm.evaluation.usage import seeded
-from infolm.models.build import LatentModel
+from infolm.models.latent import LatentModel
 from infolm.objectives.monte_carlo import MonteCarlo, MonteCarloConfig
 
 READING = ("encoder.", "forwards.", "latent.")

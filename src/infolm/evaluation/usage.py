@@ -20,7 +20,7 @@ import torch
 
 from infolm.data.sentences import Lines
 from infolm.evaluation.likelihood import Progress, evaluating
-from infolm.models.build import LatentModel
+from infolm.models.latent import LatentModel
 from infolm.objectives.estimators import Draws, log_mean_weight, weighted_log_likelihood
 from infolm.training.loop import tensors
 

@@ -4,12 +4,12 @@ import torch
 from torch import Tensor
 
 from infolm.data.sentences import Lines
-from infolm.data.stream import Feed
+from infolm.data.feed import Feed
 from infolm.evaluation.contrastive import tallies
 from infolm.evaluation.likelihood import evaluating
 from infolm.evaluation.posterior import mutual_information
 from infolm.evaluation.usage import weigh
-from infolm.models.build import LatentModel
+from infolm.models.latent import LatentModel
 from infolm.models.encoder import Encoder
 from infolm.models.latent import Posterior
 from infolm.models.sentence import SentenceModel

@@ -15,8 +15,8 @@ from infolm.errors import RunError
 from infolm.experiment import one_device
 from infolm.finetuning.networks import Pretrained
 from infolm.finetuning.problems import Problem, Scores
-from infolm.training.optimisers import AdamWConfig, build_optimiser
-from infolm.training.schedule import linear
+from infolm.optimisation.optimisers import AdamWConfig
+from infolm.optimisation.schedule import linear
 
 CLIP = 1.0
 DECAY = 0.01
@@ -82,7 +82,7 @@ def _trained(
     problem: Problem, network: nn.Module, settings: Settings, watch: Watch
 ) -> tuple[Trial, dict[str, Tensor]]:
     config = AdamWConfig(learning_rate=settings.learning_rate, weight_decay=DECAY)
-    optimiser = build_optimiser(config, network.parameters())
+    optimiser = config.build(network.parameters())
     steps, step = steps_of(problem, settings), 0
     epochs, best, weights = list[Epoch](), 0, dict[str, Tensor]()
     for epoch in range(settings.epochs):

@@ -24,7 +24,7 @@ from infolm.errors import InfolmError
 from infolm.evaluation.latent import centre, encoded, placed, posteriors
 from infolm.evaluation.likelihood import Progress
 from infolm.generation.sampling import SamplingSettings, draw, own_uniforms
-from infolm.models.build import LatentModel
+from infolm.models.latent import LatentModel
 from infolm.models.latent import (
     Categories,
     GaussianLatent,

@@ -21,8 +21,9 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
+from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
-from infolm.section import Section
+from infolm.models.base import MODELS, Model, ModelConfig
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -49,9 +50,11 @@ ALIKE = {
 """What a BERT's config.json has to say where it says it."""
 
 
-class EncoderConfig(Section):
+@MODELS.register
+class EncoderConfig(ModelConfig):
     """A Transformer that reads whole sequences."""
 
+    capability = "encoder"
     kind: Literal["encoder"] = "encoder"
     architecture: Architecture = Field("bert", description="xlnet: relative positions, two streams")
     layers: int = Field(12, ge=1)
@@ -76,6 +79,10 @@ class EncoderConfig(Section):
         if self.hidden % self.heads:
             raise ValueError(f"heads: {self.heads} does not divide hidden, {self.hidden}")
         return self
+
+    def build(self, vocabulary: int, tokenizer: Tokenizer | None = None) -> "Encoder":
+        pieces = tokenizer is not None and tokenizer.kind == "wordpiece"
+        return Encoder(self, vocabulary, tokenizer.special.pad if tokenizer and pieces else 0)
 
     def resolved(self) -> "EncoderConfig":
         """With the sizes of the checkpoint, if there is one."""
@@ -164,7 +171,7 @@ class WordHead(nn.Module):
         return self.norm(functional.gelu(self.dense(hidden)))
 
 
-class Encoder(nn.Module):
+class Encoder(Model):
     """tokens (B, L) -> (B, L, D), a vector of each token in its sequence.
 
     The first token, [CLS], stands for the whole. pad: the number of [PAD].

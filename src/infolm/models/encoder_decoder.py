@@ -8,9 +8,11 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from infolm.data.reverse_copy import SEPARATOR
+from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
+from infolm.models.base import MODELS
+from infolm.models.language import Output
 from infolm.models.recurrent import (
-    Output,
     RecurrentConfig,
     RecurrentModel,
     recurrent_layers,
@@ -20,11 +22,17 @@ from infolm.nn.cells.base import State
 from infolm.nn.dropout import embedding_dropout, locked_dropout, step_dropout
 
 
+@MODELS.register
 class EncoderDecoderConfig(RecurrentConfig):
     """Two recurrent networks of one description, the second going on from the first's state."""
 
+    reads_sentences = False
     kind: Literal["encoder-decoder"] = "encoder-decoder"  # type: ignore[assignment]
     separator: str = Field(SEPARATOR, description="the token that the decoder reads first")
+
+    def build(self, vocabulary: int, tokenizer: Tokenizer | None = None) -> "EncoderDecoder":
+        separator = tokenizer.number(self.separator, "model.separator") if tokenizer else 0
+        return EncoderDecoder(self, vocabulary, separator)
 
 
 class EncoderDecoder(RecurrentModel):

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from infolm.models.base import Model
 from infolm.nn.dropout import Rates
 from infolm.nn.softmax import Softmax
 
@@ -37,14 +37,13 @@ class Output(NamedTuple):
     state: State
 
 
-class LanguageModel(nn.Module, ABC):
+class LanguageModel(Model, ABC):
     """p(w_{t+1} | w_1 ... w_t); tokens are time-major, (T, B).
 
     embedding: the word vectors (V, E). softmax: reads `Output.dropped`, shares the embedding where
     they are tied. rates: the dropout rates, in one place, so that they can be scaled.
     """
 
-    vocabulary: int
     rates: Rates
     embedding: nn.Parameter
     softmax: Softmax
@@ -76,10 +75,6 @@ class LanguageModel(nn.Module, ABC):
         """Columns of every layer's output."""
 
     # -- what follows from it ---------------------------------------------------------------
-
-    @property
-    def device(self) -> torch.device:
-        return self.embedding.device
 
     @property
     def one_mask(self) -> bool:

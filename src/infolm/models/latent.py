@@ -6,13 +6,18 @@ vector and turns codes into what the decoder reads.
 """
 
 import math
-from typing import Annotated, Literal, NamedTuple
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 from torch.nn import functional
 
+from infolm.data.sentences import SentenceBatch
+from infolm.models.base import Model
+from infolm.nn.softmax import Softmax
 from infolm.section import Section
 
 IDLE = 0.1
@@ -306,3 +311,29 @@ def build_latent(config: AnyLatentConfig, inputs: int) -> Latent:
             return CategoricalLatent(config, inputs)
         case QuantisedConfig():
             return QuantisedLatent(config, inputs)
+
+
+class LatentModel(Model, ABC):
+    """A model with a latent code: q(z | x), a prior p(z), and p(x | z).
+
+    config: has the code's section, `latent`. latent: the code's module. Texts come as packed rows:
+    see `data.sentences.SentenceBatch`.
+    """
+
+    ends: ClassVar[bool]
+    """Whether the <eos> of a text is predicted, and counts as a token."""
+    config: Any
+    embedding: nn.Parameter
+    latent: Latent
+    softmax: Softmax
+
+    @abstractmethod
+    def encode(self, read: Tensor, sizes: Sequence[int]) -> Any:
+        """q(z | x) of B texts in packed rows, read backwards: a `Proposal`."""
+
+    @abstractmethod
+    def log_likelihood(self, z: Tensor, batch: SentenceBatch, own: bool = False) -> Tensor:
+        """ln p(x | z) of K codes of each text, z (K, B, ...) -> (K, B), differentiable.
+
+        own: every code has dropout masks of its own; else those of a text share theirs.
+        """

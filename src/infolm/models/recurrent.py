@@ -2,32 +2,33 @@
 
 import math
 import re
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 import torch
 from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
-from infolm.nn.cells.base import Cell, State
-from infolm.nn.cells.elman import Elman
-from infolm.nn.cells.gru import GRU
-from infolm.nn.cells.lstm import LSTM
+from infolm.models.base import MODELS, ModelConfig
+from infolm.models.language import LanguageModel, Output
+from infolm.nn.cells.base import CELLS, Cell, State
 from infolm.nn.cells.mogrifier import Mogrifier
-from infolm.nn.cells.multiplicative import MultiplicativeLSTM
-from infolm.nn.cells.rewired import RewiredLSTM
 from infolm.nn.dropout import Rates, embedding_dropout, locked_dropout, step_dropout
 from infolm.nn.softmax import Softmax
 from infolm.nn.stack import Connections, Stack
 from infolm.section import Section
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
+if TYPE_CHECKING:
+    CellName = str
+else:
+    CellName = CELLS.name()
 
 
-def _count(value: Any) -> Any:
+def count(value: Any) -> Any:
     """'24M' -> 24000000; what is no such word is left to the type's own check."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMG])", value) if isinstance(value, str) else None
     if not match:
@@ -68,9 +69,7 @@ class SoftmaxConfig(Section):
 class LayersConfig(Section):
     """Recurrent layers, one on the other."""
 
-    cell: Literal["lstm", "gru", "elman", "rewired", "multiplicative"] = Field(
-        "lstm", description="the recurrent cell"
-    )
+    cell: CellName = Field("lstm", description="the recurrent cell")
     mogrifier: MogrifierConfig = MogrifierConfig()
     capped: bool = Field(
         False, description="input gate at most 1 - forget gate, in lstm and multiplicative"
@@ -85,16 +84,18 @@ class LayersConfig(Section):
     dropout: DropoutConfig = DropoutConfig()
 
 
-class RecurrentConfig(LayersConfig):
+@MODELS.register
+class RecurrentConfig(LayersConfig, ModelConfig):
     """A recurrent language model."""
 
+    capability = "language"
     kind: Literal["recurrent"] = "recurrent"
     embedding: int = Field(400, ge=1, description="size of the embedding")
     hidden: int = Field(1150, ge=1, description="size of the layers (stacked: but the last)")
     last_hidden: int | None = Field(
         None, ge=1, description="stacked: size of the last layer; none: the embedding's"
     )
-    parameters: Annotated[int | None, BeforeValidator(_count)] = Field(
+    parameters: Annotated[int | None, BeforeValidator(count)] = Field(
         None, ge=1, description="weights at most, such as 24M: decides `hidden` and `embedding`"
     )
     embedding_ratio: float = Field(
@@ -112,23 +113,18 @@ class RecurrentConfig(LayersConfig):
             )
         return self
 
+    def build(self, vocabulary: int, tokenizer: Tokenizer | None = None) -> "RecurrentModel":
+        return RecurrentModel(self, vocabulary)
+
+    @property
+    def unigram_start(self) -> bool:
+        return self.softmax.bias == "unigram"
+
 
 C = TypeVar("C", bound=RecurrentConfig)
 
 
-class Output(NamedTuple):
-    """hidden: the stack's output (T, B, H); dropped: the same behind the output dropout,
-    which the softmax reads; layers: every layer's output; state: after the last step.
-
-    Of packed sentences, rows (N, H), and the state after each one's last token."""
-
-    hidden: Tensor
-    dropped: Tensor
-    layers: list[Tensor]
-    state: list[State]
-
-
-class RecurrentModel(nn.Module):
+class RecurrentModel(LanguageModel):
     """Every recurrent language model of the recipes; tokens are time-major, (T, B).
 
     Stacked (AWD-LSTM, Merity et al. 2017): E -> H -> ... -> H -> E. The first layer reads and the
@@ -156,9 +152,9 @@ class RecurrentModel(nn.Module):
             1 / math.sqrt(config.hidden),
         )
 
-    def dropout_scaled(self, factor: float) -> AbstractContextManager[None]:
-        """Inside, every dropout rate is `factor` times the recipe's."""
-        return self.rates.scaled(factor)
+    @property
+    def widths(self) -> list[int]:
+        return self.stack.widths
 
     def initial_state(self, batch: int) -> list[State]:
         """The state before any token: zeros."""
@@ -175,21 +171,16 @@ class RecurrentModel(nn.Module):
         hidden, layers, after = self.stack(packed._replace(data=x) if packed else x, state)
         return Output(hidden, drop(hidden, rates.output, self.training, sizes), layers, after)
 
-    def nll_sum(self, x: Tensor, targets: Tensor, counts: Tensor | None = None) -> Tensor:
-        """Summed -ln p(target | x) in nats, differentiable; x: (..., H), targets: (...).
+    def repeated(self, state: list[State], num: int) -> list[State]:
+        return [
+            tuple(tensor.repeat_interleave(num, 1) for tensor in layer) for layer in state
+        ]
 
-        With x (..., D, H), p is the mean over D dropout samples. A target of -1 does not count.
-        counts: how much each target counts, shaped like them; none: 1.
-        """
-        return self.softmax.nll_sum(x, targets, self.embedding, counts)
-
-    def log_prob(self, x: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:
-        """ln p(target | x) of each token, without gradient."""
-        return self.softmax.log_prob(x, targets, self.embedding, temperature)
-
-    def log_probs(self, x: Tensor, temperature: float = 1.0) -> Tensor:
-        """ln p(. | x) over the whole vocabulary, (..., V)."""
-        return self.softmax.log_probs(x, self.embedding, temperature)
+    def joined(self, states: Sequence[list[State]]) -> list[State]:
+        return [
+            tuple(torch.cat(parts, 1) for parts in zip(*layers, strict=True))
+            for layers in zip(*states, strict=True)
+        ]
 
 
 def rates(config: LayersConfig) -> Rates:
@@ -227,18 +218,9 @@ def build_cell(config: LayersConfig, inputs: int, hidden: int, rates: Rates) -> 
                 f"({inputs} inputs, {hidden} units): lower it, or take 0 for full rank"
             )
         mogrifier = Mogrifier(inputs, hidden, options.rounds, options.rank, options.zigzag)
-    cell: Cell
-    match config.cell:
-        case "lstm":
-            cell = LSTM(inputs, hidden, rates, mogrifier, config.capped)
-        case "multiplicative":
-            cell = MultiplicativeLSTM(inputs, hidden, rates, mogrifier, config.capped)
-        case "rewired":
-            cell = RewiredLSTM(inputs, hidden, rates, mogrifier)
-        case "gru":
-            cell = GRU(inputs, hidden, rates, mogrifier)
-        case "elman":
-            cell = Elman(inputs, hidden, rates, mogrifier)
+    kind = CELLS[config.cell]
+    capped = {"capped": config.capped} if kind.can_cap else {}
+    cell = kind(inputs, hidden, rates, mogrifier, **capped)
     if config.chrono:
         cell.chrono(config.chrono)
     return cell

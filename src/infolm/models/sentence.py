@@ -10,8 +10,11 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from infolm.data.sentences import SentenceBatch
-from infolm.models.latent import GaussianConfig, LatentConfig, build_latent
+from infolm.data.tokens import Tokenizer
+from infolm.models.base import MODELS, ModelConfig
+from infolm.models.latent import GaussianConfig, LatentConfig, LatentModel, build_latent
 from infolm.models.recurrent import (
+    CellName,
     LayersConfig,
     SoftmaxConfig,
     build_stack,
@@ -21,22 +24,21 @@ from infolm.nn.cells.base import State
 from infolm.nn.dropout import Rates, embedding_dropout, locked_dropout, step_dropout
 from infolm.nn.softmax import Softmax
 from infolm.nn.stack import Stack
-from infolm.section import Section
 
 
 class CoderConfig(LayersConfig):
     """The layers of an encoder or a decoder."""
 
-    cell: Literal["lstm", "gru", "elman", "rewired", "multiplicative"] = Field(
-        "gru", description="the recurrent cell"
-    )
+    cell: CellName = Field("gru", description="the recurrent cell")
     hidden: int = Field(512, ge=1, description="size of the layers")
     layers: int = Field(1, ge=1, description="number of recurrent layers")
 
 
-class SentenceConfig(Section):
+@MODELS.register
+class SentenceConfig(ModelConfig):
     """A sentence model: text to a distribution over codes, a code to text."""
 
+    capability = "latent"
     kind: Literal["sentence"] = "sentence"
     embedding: int = Field(300, ge=1, description="size of the embedding, which both sides share")
     latent: LatentConfig = GaussianConfig()
@@ -51,6 +53,13 @@ class SentenceConfig(Section):
     tied: bool = Field(False, description="the softmax shares the embedding's weights")
     softmax: SoftmaxConfig = SoftmaxConfig()
 
+    def build(self, vocabulary: int, tokenizer: Tokenizer | None = None) -> "SentenceModel":
+        return SentenceModel(self, vocabulary)
+
+    @property
+    def unigram_start(self) -> bool:
+        return self.softmax.bias == "unigram"
+
 
 class Coded(NamedTuple):
     """posterior: of B sentences. z: the codes that were read, (B, Z). hidden: what predicts each of
@@ -61,7 +70,7 @@ class Coded(NamedTuple):
     hidden: Tensor
 
 
-class SentenceModel(nn.Module):
+class SentenceModel(LatentModel):
     """One architecture for MIM, VAE, auto-encoder and Monte Carlo objectives (Livne et al. 2020,
     section 2.1; Melis 2023, section 5.7.2):
 

@@ -13,22 +13,32 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from infolm.data.sentences import SentenceBatch
-from infolm.models.latent import GaussianConfig, LatentConfig, build_latent
+from infolm.data.tokens import Tokenizer
+from infolm.models.base import MODELS, ModelConfig
+from infolm.models.latent import GaussianConfig, LatentConfig, LatentModel, build_latent
 from infolm.models.recurrent import SoftmaxConfig
 from infolm.nn.softmax import Softmax
-from infolm.section import Section
 
 
-class SymbolConfig(Section):
+@MODELS.register
+class SymbolConfig(ModelConfig):
     """A model of lines with one word each: the word to a distribution over codes, and back."""
 
+    capability = "latent"
     kind: Literal["symbol"] = "symbol"
     hidden: int = Field(128, ge=1, description="size of the embedding and of the layers")
     latent: LatentConfig = GaussianConfig(size=40)
     softmax: SoftmaxConfig = SoftmaxConfig()
 
+    def build(self, vocabulary: int, tokenizer: Tokenizer | None = None) -> "SymbolModel":
+        return SymbolModel(self, vocabulary)
 
-class SymbolModel(nn.Module):
+    @property
+    def unigram_start(self) -> bool:
+        return self.softmax.bias == "unigram"
+
+
+class SymbolModel(LatentModel):
     """q(z | x) = latent(tanh(A tanh(B e_x))), p(x | z) = softmax(C t), with t = tanh(D tanh(E z)).
 
     Biases are left out here. Where a code is embedded first, t = tanh(E v) of its embedding v: the

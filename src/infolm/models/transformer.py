@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
+from infolm.models.base import MODELS, ModelConfig
 from infolm.models.language import LanguageModel, Output
-from infolm.models.recurrent import DropoutConfig, Rate, SoftmaxConfig, _count
+from infolm.models.recurrent import DropoutConfig, Rate, SoftmaxConfig, count
 from infolm.nn.dropout import Rates, embedding_dropout, locked_dropout, step_dropout
 from infolm.nn.softmax import Softmax
-from infolm.section import Section
 
 BASE = 10_000.0
 """Of the rotary angles: the slowest pair of columns turns once in 2 pi BASE positions."""
@@ -42,9 +43,11 @@ class TransformerDropoutConfig(DropoutConfig):
     state: Rate = Field(0.0, description="the weights of attention")
 
 
-class TransformerConfig(Section):
+@MODELS.register
+class TransformerConfig(ModelConfig):
     """A Transformer language model."""
 
+    capability = "language"
     kind: Literal["transformer"] = "transformer"
     hidden: int = Field(256, ge=2, description="columns of every layer and of the word vectors")
     layers: int = Field(4, ge=1, description="of attention and feed-forward")
@@ -55,7 +58,7 @@ class TransformerConfig(Section):
     context: int = Field(
         256, ge=1, description="tokens that a token can see, itself included, across cuts"
     )
-    parameters: Annotated[int | None, BeforeValidator(_count)] = Field(
+    parameters: Annotated[int | None, BeforeValidator(count)] = Field(
         None, ge=1, description="at most so many, such as 24M: decides `hidden`"
     )
     tied: bool = Field(True, description="the softmax shares the embedding's weights")
@@ -71,8 +74,12 @@ class TransformerConfig(Section):
             )
         return self
 
-    def build(self, vocabulary: int) -> "Transformer":
+    def build(self, vocabulary: int, tokenizer: Tokenizer | None = None) -> "Transformer":
         return Transformer(self._within_budget(vocabulary), vocabulary)
+
+    @property
+    def unigram_start(self) -> bool:
+        return self.softmax.bias == "unigram"
 
     def _within_budget(self, vocabulary: int) -> Self:
         """With the largest `hidden` whose model has at most `parameters`, if that is given."""

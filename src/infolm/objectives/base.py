@@ -3,9 +3,15 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
+
+from infolm.data.corpora import Corpus
+from infolm.data.feed import Feed
+from infolm.registry import Registry
+from infolm.section import Section
 
 
 @dataclass
@@ -69,3 +75,68 @@ class Learner(Stateful):
     @abstractmethod
     def discard(self) -> None:
         """Forget that gradient."""
+
+
+class Setup(NamedTuple):
+    """What an objective may be built from: the text, and the model where it will be trained."""
+
+    corpus: Corpus
+    model: Any
+    device: torch.device
+    seed: int
+
+    def counts(self) -> Tensor:
+        """How often each type is in the training split, (V,)."""
+        return torch.from_numpy(self.corpus.counts()).to(self.device)
+
+    def word_counts(self) -> Tensor:
+        """The same of words, which the end of a line is not."""
+        return torch.from_numpy(self.corpus.word_counts()).to(self.device)
+
+
+class ObjectiveConfig(Section):
+    """The section of a recipe that says what is learnt. Every kind is registered.
+
+    needs: what the other sections must be: key -> values it may have, the usual one first. On the
+    command line an objective brings along what it needs. releases: key -> value -> keys that mean
+    nothing with that value; on the command line, that value sets them back to their defaults.
+    """
+
+    needs: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    releases: ClassVar[Mapping[str, Mapping[str, tuple[str, ...]]]] = {}
+    if TYPE_CHECKING:
+        kind: str
+
+    @abstractmethod
+    def build(self, setup: Setup) -> Objective:
+        """The objective."""
+
+    def fault(self, recipe: Any) -> str | None:
+        """What else is wrong with a recipe whose sections are of the kinds needed, in a sentence.
+        """
+        return None
+
+
+OBJECTIVES: Registry[ObjectiveConfig] = Registry("infolm.objectives")
+
+
+class RegulariserConfig(Section):
+    """The section of a recipe that adds a term to the objective. Every one is registered.
+
+    kind: its name, in the recipe, the metrics and the run's folder. about: a line on it.
+    """
+
+    kind: ClassVar[str]
+    about: ClassVar[str]
+    weight: float
+
+    @abstractmethod
+    def build(self, setup: Setup) -> tuple[Feed, Objective]:
+        """What the term reads, and what it makes of that."""
+
+    def fault(self, recipe: Any) -> str | None:
+        """Why it cannot be added to this recipe, in a sentence."""
+        return None
+
+
+REGULARISERS: Registry[RegulariserConfig] = Registry("infolm.objectives")

@@ -12,20 +12,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn, optim
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from infolm.data.pairs import PairBatch
+from infolm.data.corpora import Corpus
+from infolm.data.pairs import PairBatch, SentencePairs, Sentences, segments, sentences
 from infolm.data.stream import PADDING
 from infolm.information import bounds
 from infolm.information.critics import Critic, FiveWay
-from infolm.models.recurrent import RecurrentModel
-from infolm.objectives.base import Estimate, Learner
+from infolm.errors import InfolmError
+from infolm.models.language import LanguageModel
+from infolm.objectives.base import REGULARISERS, Estimate, Learner, RegulariserConfig, Setup
 from infolm.section import Section
-from infolm.training.optimisers import load_optimiser
+from infolm.optimisation.optimisers import load_optimiser
 
 TRIGGERED = "triggered"
 """The event of the averager's that begins phase two."""
@@ -40,9 +43,12 @@ class CriticConfig(Section):
     weight_decay: float = Field(1e-6, ge=0, description="added to the gradient times the weight")
 
 
-class BmiConfig(Section):
+@REGULARISERS.register
+class BmiConfig(RegulariserConfig):
     """A mutual-information regulariser: BMI-base, and with phase two BMI-full."""
 
+    kind = "bmi"
+    about = "mutual information of neighbouring sentences"
     weight: float = Field(0.1, gt=0, description="of the regulariser beside the objective")
     phase_two: bool = Field(True, description="BMI-full: importance-weighted RAML after a while")
     switch: float = Field(
@@ -67,6 +73,40 @@ class BmiConfig(Section):
     )
     critic: CriticConfig = CriticConfig()
 
+    def build(self, setup: Setup) -> tuple[SentencePairs, "Bmi"]:
+        feed = SentencePairs(self.text(setup.corpus), self.batch, self.geometric, setup.seed)
+        return feed, Bmi(self, setup.model)
+
+    def text(self, corpus: Corpus) -> Sentences:
+        """The training split as the sentences that are read, none above the limit."""
+        tokens, tokenizer = corpus.splits["train"].tokens, corpus.tokenizer
+        if self.segment:
+            return segments(tokens, self.segment)
+        ends = [tokenizer.number(end, "regularisers.bmi.ends") for end in self.ends]
+        found = sentences(tokens, tokenizer.eos, ends, corpus.heading)
+        sizes = np.diff(found.bounds)
+        if sizes.max(initial=0) > self.longest:
+            raise InfolmError(
+                f"sentence {sizes.argmax() + 1:,} of the training split has {sizes.max():,} "
+                f"tokens, more than regularisers.bmi.longest, {self.longest:,}: raise that, name "
+                "tokens that end a sentence, as in regularisers.bmi.ends='[\".\", \"?\"]', or "
+                "cut the text into equal stretches by regularisers.bmi.segment=40"
+            )
+        return found
+
+    def fault(self, recipe: Any) -> str | None:
+        if recipe.model.capability != "language":
+            return (
+                "regularisers.bmi is for language models that read a running text: set "
+                "regularisers.bmi=null, or model.kind to recurrent"
+            )
+        if not recipe.model.reads_sentences:
+            return (
+                f"regularisers.bmi reads single sentences, which model.kind {recipe.model.kind} "
+                "cannot: set regularisers.bmi=null, or model.kind to recurrent"
+            )
+        return None
+
 
 def lengths(sentences: Tensor) -> Tensor:
     """How many tokens each column of (T, B) has before its padding, (B,)."""
@@ -85,7 +125,7 @@ def beside(groups: Sequence[Tensor]) -> Tensor:
     return torch.cat(padded, 1)
 
 
-def encode(model: RecurrentModel, sentences: Tensor) -> Tensor:
+def encode(model: LanguageModel, sentences: Tensor) -> Tensor:
     """phi(S): of every layer's output the maximum over time, all layers: (T, B) -> (B, sum_l H_l).
 
     Each sentence is read by itself, from a state of zeros. Padding is not read at all.
@@ -111,7 +151,7 @@ def continued(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return both[:-1], targets[1:], before + after - 1
 
 
-def continuation_nll(model: RecurrentModel, x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
+def continuation_nll(model: LanguageModel, x: Tensor, y: Tensor, weights: Tensor) -> Tensor:
     """-sum_i w_i ln Q(y_i | x_i), in nats; the weights (M,) are constants."""
     read, targets, count = continued(x, y)
     packed = pack(read, count)
@@ -166,15 +206,15 @@ class Bmi(Learner):
     `reward` the mean r, and `effective` 1 / (M sum_i w_i^2), 1 where all weights are alike.
     """
 
-    def __init__(self, config: BmiConfig, model: RecurrentModel) -> None:
+    def __init__(self, config: BmiConfig, model: LanguageModel) -> None:
         self.config = config
-        size = sum(model.stack.widths)
-        self.critic = FiveWay(size, size).to(model.embedding.device)
+        size = sum(model.widths)
+        self.critic = FiveWay(size, size).to(model.device)
         rate, decay = config.critic.learning_rate, config.critic.weight_decay
         self.optimiser = optim.Adam(self.critic.parameters(), lr=rate, weight_decay=decay)
         self.phase_two = config.phase_two and config.switch == 0
 
-    def __call__(self, model: RecurrentModel, batch: PairBatch, carry: None) -> Estimate:
+    def __call__(self, model: LanguageModel, batch: PairBatch, carry: None) -> Estimate:
         x, y = encode(model, beside([batch.x, batch.y])).chunk(2)
         positive, negative = bounds.contrast(self.critic(x, y))
         information = bounds.jensen_shannon(positive, negative)
@@ -191,7 +231,7 @@ class Bmi(Learner):
             terms |= said
         return Estimate(loss, {"loss": loss.detach(), **terms}, len(positive))
 
-    def _raml(self, model: RecurrentModel, batch: PairBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    def _raml(self, model: LanguageModel, batch: PairBatch) -> tuple[Tensor, dict[str, Tensor]]:
         reward = self.reward(model, batch)
         weights = importance_weights(reward, batch.log_proposal, self.config.temperature)
         nll = continuation_nll(model, batch.x, batch.drawn, weights)
@@ -199,7 +239,7 @@ class Bmi(Learner):
         effective = 1 / (len(weights) * weights.square().sum())
         return raml, {"raml": raml.detach(), "reward": reward.mean(), "effective": effective}
 
-    def reward(self, model: RecurrentModel, batch: PairBatch) -> Tensor:
+    def reward(self, model: LanguageModel, batch: PairBatch) -> Tensor:
         """r of each sentence that was drawn, (M,)."""
         with without_dropout(model):
             read = encode(model, beside([batch.x, batch.y, batch.drawn]))

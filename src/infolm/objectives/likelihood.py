@@ -1,26 +1,25 @@
 """Maximum likelihood, with AWD-LSTM's two penalties on activations and averaged dropout samples."""
 
-from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
 from torch import Tensor
 
 from infolm.data.stream import Batch
-from infolm.models.recurrent import Output, RecurrentModel
-from infolm.nn.cells.base import State
-from infolm.objectives.base import Estimate
-from infolm.section import Section
+from infolm.models.language import LanguageModel, Output, State
+from infolm.objectives.base import OBJECTIVES, Estimate, ObjectiveConfig, Setup
 
 
-class ActivationConfig(Section):
-    """AWD-LSTM's penalties on activations."""
+class ActivationConfig(ObjectiveConfig):
+    """Of language models, with AWD-LSTM's penalties on activations."""
 
+    needs = {"model.capability": ("language",), "feed.gives": ("text",)}
     kind: str
     ar: float = Field(0.0, ge=0, description="activation regularisation, alpha")
     tar: float = Field(0.0, ge=0, description="temporal activation regularisation, beta")
 
 
+@OBJECTIVES.register
 class LikelihoodConfig(ActivationConfig):
     """Negative log-likelihood per token, plus AR and TAR."""
 
@@ -28,6 +27,9 @@ class LikelihoodConfig(ActivationConfig):
     dropout_samples: int = Field(
         1, ge=1, description="masks D over which each token's probability is averaged"
     )
+
+    def build(self, setup: Setup) -> "Likelihood":
+        return Likelihood(self)
 
 
 def activation_penalty(dropped: Tensor, counted: Tensor | None = None) -> Tensor:
@@ -53,7 +55,7 @@ def _mean_square(x: Tensor, counted: Tensor | None) -> Tensor:
 
 
 def read(
-    model: RecurrentModel, batch: Batch, carry: Sequence[State] | None, samples: int = 1
+    model: LanguageModel, batch: Batch, carry: State | None, samples: int = 1
 ) -> Output:
     """The model's output on the batch, `samples` copies of it side by side: (T, D B, H).
 
@@ -61,10 +63,11 @@ def read(
     """
     if batch.fresh or carry is None:
         carry = model.initial_state(batch.tokens.shape[1] * samples)
-    return model(batch.tokens.repeat(1, samples), list(carry))
+    return model(batch.tokens.repeat(1, samples), carry)
 
 
 def regularised(
+    model: LanguageModel,
     loss: Tensor,
     terms: dict[str, Tensor],
     output: Output,
@@ -87,8 +90,7 @@ def regularised(
         tar = temporal_activation_penalty(output.hidden, padded)
         loss = loss + config.tar * tar
         terms["tar"] = tar.detach()
-    state = [tuple(tensor.detach() for tensor in layer) for layer in output.state]
-    return Estimate(loss, terms, count, state)
+    return Estimate(loss, terms, count, model.detached(output.state))
 
 
 class Likelihood:
@@ -107,7 +109,7 @@ class Likelihood:
         self.config = config
 
     def __call__(
-        self, model: RecurrentModel, batch: Batch, carry: Sequence[State] | None
+        self, model: LanguageModel, batch: Batch, carry: State | None
     ) -> Estimate:
         samples = self.config.dropout_samples
         output = read(model, batch, carry, samples)
@@ -115,4 +117,5 @@ class Likelihood:
         if samples > 1:  # (T, D B, H) -> (T, B, D, H)
             x = x.unflatten(1, (samples, -1)).transpose(1, 2)
         nll = model.nll_sum(x, batch.targets) / (batch.targets >= 0).sum()
-        return regularised(nll, {"nll": nll.detach()}, output, batch.targets, self.config)
+        terms = {"nll": nll.detach()}
+        return regularised(model, nll, terms, output, batch.targets, self.config)

@@ -1,6 +1,6 @@
 """Objectives of an encoder that is shown a part of each sequence: MLM, MLM-NCE, InfoWord."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -10,18 +10,30 @@ from infolm.data.sequences import SequenceBatch
 from infolm.models.encoder import Encoder
 from infolm.nn.contrast import LOG_ZERO, info_nce, log_sum_exp, wide
 from infolm.nn.gather import gather, processes
-from infolm.objectives.base import Estimate
-from infolm.objectives.words import Among, Contrast, Table
-from infolm.section import Section
+from infolm.nn.nce import Noise
+from infolm.objectives.base import OBJECTIVES, Estimate, Setup
+from infolm.objectives.encoding import ALL_WORDS, SEQUENCES, EncoderObjectiveConfig
+from infolm.objectives.words import Among, Contrast, Table, among
+
+MASKED = {**SEQUENCES, "feed.masking": ("tokens", "spans")}
 
 
-class MlmConfig(Section):
+@OBJECTIVES.register
+class MlmConfig(EncoderObjectiveConfig):
     """Masked language modelling: the hidden word among all words (Devlin et al. 2018)."""
 
+    needs = MASKED
+    of_all_words = True
     kind: Literal["mlm"] = "mlm"
 
+    def build(self, setup: Setup) -> "Masked":
+        return Masked(among("vocabulary", None, 0))
 
-class NegativesConfig(Section):
+    def rivals(self, feed: Any) -> str:
+        return ALL_WORDS
+
+
+class NegativesConfig(EncoderObjectiveConfig):
     """What a true word is told from, where that is not the whole vocabulary."""
 
     negatives: Literal["batch", "unigram"] = Field(
@@ -29,19 +41,38 @@ class NegativesConfig(Section):
     )
     noise: int = Field(1024, ge=1, description="of unigram: words drawn for each batch")
 
+    def among(self, setup: Setup) -> Among:
+        drawn = Noise(setup.word_counts()) if self.negatives == "unigram" else None
+        return among(self.negatives, drawn, self.noise)
 
+    def rivals(self, feed: Any) -> str:
+        if self.negatives == "batch":
+            return "among the batch's hidden words"
+        return f"among {self.noise:,} drawn words"
+
+
+@OBJECTIVES.register
 class MlmNceConfig(NegativesConfig):
     """The hidden word among few: BERT-NCE (Kong et al. 2020, section 5.1)."""
 
+    needs = MASKED
     kind: Literal["mlm-nce"] = "mlm-nce"
 
+    def build(self, setup: Setup) -> "Masked":
+        return Masked(self.among(setup))
 
+
+@OBJECTIVES.register
 class InfoWordConfig(NegativesConfig):
     """MLM-NCE, and which n-grams a sequence has lost (Kong et al. 2020, section 4)."""
 
+    needs = {**SEQUENCES, "feed.masking": ("spans",)}
     kind: Literal["infoword"] = "infoword"
     lambda_mlm: float = Field(1.0, ge=0, description="the weight of the words")
     lambda_dim: float = Field(0.4, ge=0, description="the weight of the n-grams; paper: 0.4 to 1")
+
+    def build(self, setup: Setup) -> "InfoWord":
+        return InfoWord(self, self.among(setup), setup.corpus.tokenizer.special.pad)
 
 
 def words_in_context(

@@ -5,14 +5,24 @@ from typing import Literal
 from torch import Tensor
 
 from infolm.models.latent import Posterior, log_prior
-from infolm.objectives.sentence import SentenceObjective
-from infolm.section import Section
+from infolm.objectives.base import OBJECTIVES, Setup
+from infolm.objectives.sentence import (
+    GAUSSIAN_SENTENCES,
+    LatentObjectiveConfig,
+    SentenceObjective,
+)
 
 
-class MimConfig(Section):
+@OBJECTIVES.register
+class MimConfig(LatentObjectiveConfig):
     """A-MIM: high mutual information of sentence and code, by the loss alone."""
 
+    needs = GAUSSIAN_SENTENCES
+    spread = 0.1  # its codes are not spread like the prior; so the paper, appendix D.3
     kind: Literal["mim"] = "mim"
+
+    def build(self, setup: Setup) -> "Mim":
+        return Mim()
 
 
 class Mim(SentenceObjective):

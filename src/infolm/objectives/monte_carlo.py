@@ -8,7 +8,7 @@ from torch import Tensor
 
 from infolm.data.sentences import SentenceBatch
 from infolm.models.latent import Proposal
-from infolm.objectives.base import Estimate, Stateful
+from infolm.objectives.base import OBJECTIVES, Estimate, Setup, Stateful
 from infolm.objectives.estimators import (
     REPARAMETRISED,
     Augmentation,
@@ -22,15 +22,24 @@ from infolm.objectives.estimators import (
     log_mean_weight,
     surrogate,
 )
-from infolm.section import Section
+from infolm.objectives.sentence import LatentObjectiveConfig
 
 DECAY = 0.99
 """Of the running mean that is REINFORCE's baseline."""
 
 
-class MonteCarloConfig(Section):
+@OBJECTIVES.register
+class MonteCarloConfig(LatentObjectiveConfig):
     """The likelihood bounded with several codes of a sentence, and a mutual information term."""
 
+    needs = {**LatentObjectiveConfig.needs, "model.latent.kind": ("gaussian", "categorical")}
+    releases = {
+        "augment": {
+            "none": ("lambda", "mi_samples", "alpha"),
+            "kl": ("alpha",),
+            "power": ("lambda", "mi_samples"),
+        }
+    }
     kind: Literal["monte-carlo"] = "monte-carlo"
     estimator: Estimator = Field(
         "dreg", description="of the gradient; reinforce and vimco are for categorical codes too"
@@ -81,6 +90,35 @@ class MonteCarloConfig(Section):
                 "of these, or set alpha=1"
             )
         return self
+
+    def build(self, setup: Setup) -> "MonteCarlo":
+        return MonteCarlo(self)
+
+    def fault(self, recipe: Any) -> str | None:
+        kind = recipe.model.latent.kind
+        if self.estimator not in REPARAMETRISED or kind == "gaussian":
+            return None
+        return (
+            f"objective.estimator {self.estimator} sends its gradient through the code, "
+            f"which a {kind} one does not let pass: take vimco, or with one sample reinforce"
+        )
+
+    @property
+    def bound(self) -> str:
+        if self.weight or (self.augment == "power" and self.alpha != 1):
+            return ""
+        return f"the bound with {self.samples:,} code{'s'[: self.samples != 1]} a sentence"
+
+    @property
+    def words(self) -> str:
+        settings = [f"{self.estimator} of {self.samples:,} sample{'s'[: self.samples != 1]}"]
+        if self.augment in ("kl", "renyi"):
+            settings.append(f"{self.augment} with lambda {self.weight:g}")
+        if self.augment == "power":
+            settings.append("power")
+        if self.augment in ("renyi", "power"):
+            settings.append(f"alpha {self.alpha:g}")
+        return f"objective {self.kind}: {', '.join(settings)}"
 
     @property
     def settings(self) -> Settings:

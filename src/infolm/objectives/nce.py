@@ -10,17 +10,13 @@ from pydantic import Field
 from torch import Tensor
 
 from infolm.data.stream import Batch
-from infolm.models.recurrent import RecurrentModel
-from infolm.nn.cells.base import State
+from infolm.models.language import LanguageModel, State
 from infolm.nn.nce import Noise, binary_loss, log_z, ranking_loss
 from infolm.nn.softmax import counted
-from infolm.objectives.base import Estimate
+from infolm.objectives.base import OBJECTIVES, Estimate, Setup
 from infolm.objectives.likelihood import ActivationConfig, read, regularised
 
-BLOCK = 2**22
-"""Tokens counted together: of the text no more is in memory at a time."""
-
-
+@OBJECTIVES.register
 class NceConfig(ActivationConfig):
     """Noise-contrastive estimation in place of the likelihood, plus AR and TAR."""
 
@@ -35,13 +31,20 @@ class NceConfig(ActivationConfig):
         1.0, ge=0, le=1, description="of the words' frequencies as noise; 0: uniform"
     )
 
+    def build(self, setup: Setup) -> "Nce":
+        """The model begins with the words' frequencies."""
+        counts = setup.counts()
+        setup.model.softmax.begin_with(counts)
+        return Nce(self, counts)
 
-def unigram_counts(tokens: npt.NDArray[Any], vocabulary: int) -> npt.NDArray[np.int64]:
-    """How often each type occurs in `tokens` (N,), (V,)."""
-    counts = np.zeros(vocabulary, np.int64)
-    for start in range(0, len(tokens), BLOCK):
-        counts += np.bincount(tokens[start : start + BLOCK], minlength=vocabulary)
-    return counts
+    def fault(self, recipe: Any) -> str | None:
+        experts = recipe.model.softmax.experts
+        if experts == 1:
+            return None
+        return (
+            "objective.kind is nce, which needs the scores of a single softmax, but model."
+            f"softmax.experts is {experts}: set that to 1, or objective.kind to likelihood"
+        )
 
 
 class Nce:
@@ -68,7 +71,7 @@ class Nce:
         self.noise = Noise(counts, config.power)
 
     def __call__(
-        self, model: RecurrentModel, batch: Batch, carry: Sequence[State] | None
+        self, model: LanguageModel, batch: Batch, carry: State | None
     ) -> Estimate:
         output = read(model, batch, carry)
         rows, targets = counted(output.dropped, batch.targets)
@@ -76,7 +79,7 @@ class Nce:
         return regularised(loss, terms, output, batch.targets, self.config)
 
     def _contrast(
-        self, model: RecurrentModel, x: Tensor, targets: Tensor
+        self, model: LanguageModel, x: Tensor, targets: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """x (N, H), targets (N,) -> the loss per token, and what is said of it."""
         k, noise = self.config.noise, self.noise

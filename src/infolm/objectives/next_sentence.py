@@ -1,6 +1,6 @@
 """Next sentence prediction: does one sentence follow another? (Devlin et al. 2018)"""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field
@@ -12,18 +12,29 @@ from infolm.information.bounds import jensen_shannon_information
 from infolm.models.encoder import Encoder
 from infolm.nn.contrast import info_nce
 from infolm.nn.gather import gather
-from infolm.objectives.base import Estimate
+from infolm.objectives.base import OBJECTIVES, Estimate, Setup
+from infolm.objectives.encoding import PIECES, EncoderObjectiveConfig
 from infolm.objectives.words import Contrast
-from infolm.section import Section
 
 
-class NextSentenceConfig(Section):
+@OBJECTIVES.register
+class NextSentenceConfig(EncoderObjectiveConfig):
     """Next sentence prediction: the sentence that follows, told from drawn ones."""
 
+    needs = {**PIECES, "feed.kind": ("sentence-pairs",), "model.head": ("next",)}
+    item = "sentence"
     kind: Literal["nsp"] = "nsp"
     form: Literal["local", "global"] = Field(
         "local", description="of each pair whether it is one, as BERT, or which candidate follows"
     )
+
+    def build(self, setup: Setup) -> "NextSentence":
+        return NextSentence(self)
+
+    def rivals(self, feed: Any) -> str:
+        drawn = feed.candidates - 1
+        which = "among" if self.form == "global" else "each of"
+        return f"{which} {drawn:,} drawn sentence{'s'[: drawn != 1]}"
 
 
 def local_form(scores: Tensor) -> Estimate:

@@ -1,21 +1,30 @@
 """Permutation language modelling: words predicted in a drawn order (Yang et al. 2019)."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from infolm.data.sequences import SequenceBatch
 from infolm.models.encoder import Encoder
-from infolm.objectives.base import Estimate
+from infolm.objectives.base import OBJECTIVES, Estimate, Setup
+from infolm.objectives.encoding import ALL_WORDS, SEQUENCES, EncoderObjectiveConfig
 from infolm.objectives.words import Table, among_vocabulary
-from infolm.section import Section
 
 
-class PermutationConfig(Section):
+@OBJECTIVES.register
+class PermutationConfig(EncoderObjectiveConfig):
     """XLNet's: the last words of a drawn order, each from those before it."""
 
+    needs = {**SEQUENCES, "feed.masking": ("order",), "model.architecture": ("xlnet",)}
+    of_all_words = True
     kind: Literal["permutation"] = "permutation"
+
+    def build(self, setup: Setup) -> "Permutation":
+        return Permutation()
+
+    def rivals(self, feed: Any) -> str:
+        return ALL_WORDS
 
 
 def hidden_from(rank: Tensor, target: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Objectives of sentence models: what they have in common, and the plain auto-encoder."""
 
 from abc import abstractmethod
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -9,8 +9,36 @@ from torch import Tensor
 from infolm.data.sentences import SentenceBatch
 from infolm.models.latent import Posterior
 from infolm.models.sentence import SentenceModel
-from infolm.objectives.base import Estimate, Stateful
-from infolm.section import Section
+from infolm.objectives.base import OBJECTIVES, Estimate, ObjectiveConfig, Setup, Stateful
+
+
+class LatentObjectiveConfig(ObjectiveConfig):
+    """An objective of models with a latent code.
+
+    has_distribution: whether codes have one, given a text and without. spread: the standard
+    deviation of the Gaussian codes that samples are written from.
+    """
+
+    needs = {"model.capability": ("latent",), "feed.gives": ("sentences",)}
+    has_distribution: ClassVar[bool] = True
+    spread: ClassVar[float] = 1.0
+
+    @property
+    def bound(self) -> str:
+        """Which bound on the likelihood it is, in words; empty where it is none."""
+        return ""
+
+    @property
+    def words(self) -> str:
+        """What a report calls it."""
+        return f"objective {self.kind}"
+
+
+GAUSSIAN_SENTENCES = {
+    **LatentObjectiveConfig.needs,
+    "model.kind": ("sentence",),
+    "model.latent.kind": ("gaussian",),
+}
 
 
 class SentenceObjective(Stateful):
@@ -55,10 +83,16 @@ class SentenceObjective(Stateful):
         pass
 
 
-class AeConfig(Section):
+@OBJECTIVES.register
+class AeConfig(LatentObjectiveConfig):
     """The auto-encoder: reconstruction alone, the code being the mean."""
 
+    needs = GAUSSIAN_SENTENCES
+    has_distribution = False
     kind: Literal["ae"] = "ae"
+
+    def build(self, setup: Setup) -> "Ae":
+        return Ae()
 
 
 class Ae(SentenceObjective):

@@ -1,6 +1,6 @@
 """Skip-gram: a word told from others by what stands near it (Mikolov et al. 2013)."""
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -11,14 +11,22 @@ from infolm.models.encoder import Encoder
 from infolm.nn.contrast import info_nce, log_sum_exp
 from infolm.nn.gather import gather
 from infolm.nn.nce import Noise
-from infolm.objectives.base import Estimate
+from infolm.objectives.base import OBJECTIVES, Estimate, Setup
+from infolm.objectives.encoding import ALL_WORDS, EncoderObjectiveConfig
 from infolm.objectives.words import Contrast
-from infolm.section import Section
 
 
-class SkipGramConfig(Section):
+@OBJECTIVES.register
+class SkipGramConfig(EncoderObjectiveConfig):
     """Skip-gram: vectors of words from their neighbours (table 1 of Kong et al. 2020)."""
 
+    needs = {
+        "model.capability": ("encoder",),
+        "data.tokens": ("word", "wordpiece"),
+        "feed.kind": ("windows",),
+        "model.head": ("context",),
+    }
+    item = "pair of words"
     kind: Literal["skip-gram"] = "skip-gram"
     form: Literal["global", "local"] = Field(
         "global", description="which word is the neighbour, or of each word whether it is one"
@@ -44,6 +52,15 @@ class SkipGramConfig(Section):
                 "to global"
             )
         return self
+
+    def build(self, setup: Setup) -> "SkipGram":
+        drawn = Noise(setup.word_counts(), self.power) if self.negatives == "unigram" else None
+        return SkipGram(self, drawn)
+
+    def rivals(self, feed: Any) -> str:
+        if self.negatives == "vocabulary":
+            return ALL_WORDS
+        return f"{'among' if self.form == 'global' else 'each of'} {self.noise:,} drawn words"
 
 
 class SkipGram:

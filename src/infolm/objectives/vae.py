@@ -12,8 +12,12 @@ from torch import Tensor
 from infolm.data.sentences import SentenceBatch
 from infolm.models.latent import Posterior
 from infolm.models.sentence import SentenceModel
-from infolm.objectives.base import Estimate
-from infolm.objectives.sentence import SentenceObjective
+from infolm.objectives.base import OBJECTIVES, Estimate, Setup
+from infolm.objectives.sentence import (
+    GAUSSIAN_SENTENCES,
+    LatentObjectiveConfig,
+    SentenceObjective,
+)
 from infolm.section import Section
 
 CAUGHT_UP = "encoder caught up"
@@ -44,15 +48,24 @@ class FreeBitsConfig(Section):
     )
 
 
-class VaeConfig(Section):
+@OBJECTIVES.register
+class VaeConfig(LatentObjectiveConfig):
     """The negative ELBO, plain or with the remedies that were published for a collapse."""
 
+    needs = GAUSSIAN_SENTENCES
     kind: Literal["vae"] = "vae"
     kl: KlConfig = KlConfig()
     free_bits: FreeBitsConfig = FreeBitsConfig()
     lagging: bool = Field(
         False, description="the encoder learns alone until it has caught up with the decoder"
     )
+
+    def build(self, setup: Setup) -> "Vae":
+        return Vae(self)
+
+    @property
+    def bound(self) -> str:
+        return "the ELBO" if self.kl.weight == 1 else ""
 
 
 def kl_weight(config: KlConfig, batches: int) -> float:

@@ -7,19 +7,28 @@ from torch import Tensor
 
 from infolm.data.sentences import SentenceBatch
 from infolm.models.latent import Quantised
-from infolm.objectives.base import Estimate
+from infolm.objectives.base import OBJECTIVES, Estimate, Setup
 from infolm.objectives.estimators import Draws, Settings
-from infolm.section import Section
+from infolm.objectives.sentence import LatentObjectiveConfig
 
 
-class VqConfig(Section):
+@OBJECTIVES.register
+class VqConfig(LatentObjectiveConfig):
     """Reconstruction from the nearest entries of codebooks, and a commitment to them."""
 
+    needs = {**LatentObjectiveConfig.needs, "model.latent.kind": ("quantised",)}
     kind: Literal["vq"] = "vq"
     commitment: float = Field(
         0.25, gt=0, description="beta: what it costs the encoder to be far from the entries"
     )
     decay: float = Field(0.99, ge=0, lt=1, description="of the running means that the entries are")
+
+    def build(self, setup: Setup) -> "Vq":
+        return Vq(self)
+
+    @property
+    def bound(self) -> str:
+        return "the bound with its one code"
 
 
 class Vq:

@@ -11,7 +11,7 @@ from infolm.evaluation.latent import Array, some
 from infolm.evaluation.latent_suite import per_sentence, per_token
 from infolm.evaluation.usage import usage, weigh
 from infolm.experiment import corpus_of, lines_of
-from infolm.models.build import LatentModel
+from infolm.models.latent import LatentModel
 from infolm.trained import open_folder
 from infolm.training import checkpoint
 

@@ -17,14 +17,14 @@ from torch import nn, optim
 
 from infolm.averaging.base import MEAN, RAW, Averager
 from infolm.averaging.tail import worse_than_recent
-from infolm.data.stream import Feed
+from infolm.data.feed import Feed
 from infolm.errors import RunError
 from infolm.objectives.base import Estimate, Learner, Objective, Stateful
 from infolm.section import Section
 from infolm.training import checkpoint
-from infolm.training.optimisers import load_optimiser
+from infolm.optimisation.optimisers import load_optimiser
 from infolm.training.run import MetricsLog, RunFolder
-from infolm.training.schedule import Schedule
+from infolm.optimisation.schedule import Schedule
 
 Precision = Literal["32-true", "bf16-mixed"]
 BLOWN_UP = 1.0

@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 from weakref import WeakKeyDictionary
 
 import torch
@@ -13,6 +14,7 @@ from infolm.nn.cells.mogrifier import Mogrifier, mogrify
 from infolm.nn.dropout import Rates, drop_connect, mask
 from infolm.nn.recurrence.driver import Recurrence, choose
 from infolm.nn.recurrence.program import trace
+from infolm.registry import Registry
 
 State = tuple[Tensor, ...]
 """What a layer carries from step to step, its output h first: tensors of shape (1, B, H)."""
@@ -38,8 +40,13 @@ class Cell(nn.Module, ABC):
     call: an option of the cell that is changed later has no effect.
     """
 
+    kind: ClassVar[str]
+    label: ClassVar[str]
+    """What a recipe calls it, and a person."""
     remembered = 1
     """Tensors of the state."""
+    can_cap = False
+    """Whether it takes the option `capped`."""
 
     def __init__(self, inputs: int, hidden: int, rates: Rates, mogrifier: Mogrifier | None) -> None:
         super().__init__()
@@ -149,6 +156,8 @@ class Cell(nn.Module, ABC):
             known[masked] = Recurrence(trace(self._step, *sizes, weights, masked))
         return known[masked]
 
+
+CELLS: Registry[Cell] = Registry("infolm.nn.cells")
 
 _recurrences: WeakKeyDictionary[Cell, dict[bool, Recurrence]] = WeakKeyDictionary()
 """Beside the cells, so that they are copied and saved without them."""

@@ -3,13 +3,16 @@
 from torch import Tensor
 from torch.nn import functional
 
-from infolm.nn.cells.base import Cell, State, Weights
+from infolm.nn.cells.base import CELLS, Cell, State, Weights
 from infolm.nn.cells.mogrifier import Mogrifier
 from infolm.nn.dropout import Rates
 
 
+@CELLS.register
 class Elman(Cell):
     """h = tanh(W x + U h + b): `nn.RNN` with one bias."""
+
+    kind, label = "elman", "Elman"
 
     def __init__(
         self, inputs: int, hidden: int, rates: Rates, mogrifier: Mogrifier | None = None

@@ -4,11 +4,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from infolm.nn.cells.base import Cell, State, Weights, chrono_bias
+from infolm.nn.cells.base import CELLS, Cell, State, Weights, chrono_bias
 from infolm.nn.cells.mogrifier import Mogrifier
 from infolm.nn.dropout import Rates
 
 
+@CELLS.register
 class GRU(Cell):
     """One GRU layer, the same as `nn.GRU` without options, order of gates (r, z, n) and all.
 
@@ -17,6 +18,8 @@ class GRU(Cell):
 
     The last h' is the state itself, whatever dropout and mogrifier made of the h in the products.
     """
+
+    kind, label = "gru", "GRU"
 
     def __init__(
         self, inputs: int, hidden: int, rates: Rates, mogrifier: Mogrifier | None = None

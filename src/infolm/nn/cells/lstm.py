@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
-from infolm.nn.cells.base import Cell, State, Weights, chrono_bias
+from infolm.nn.cells.base import CELLS, Cell, State, Weights, chrono_bias
 from infolm.nn.cells.mogrifier import Mogrifier
 from infolm.nn.dropout import Rates
 from infolm.nn.recurrence.driver import choose
@@ -21,6 +21,7 @@ def lstm_step(gates: Tensor, c: Tensor, capped: bool) -> State:
     return o * c.tanh(), c
 
 
+@CELLS.register
 class LSTM(Cell):
     """One LSTM layer.
 
@@ -33,6 +34,9 @@ class LSTM(Cell):
     is stored in or hidden behind the module, so `state_dict` holds the raw weight, once. Order of
     gates, two biases and initialisation are those of `nn.LSTM`, which this is without options.
     """
+
+    kind, label = "lstm", "LSTM"
+    can_cap = True
 
     remembered = 2
 

@@ -4,17 +4,21 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from infolm.nn.cells.base import Cell, State, Weights, chrono_bias
+from infolm.nn.cells.base import CELLS, Cell, State, Weights, chrono_bias
 from infolm.nn.cells.lstm import lstm_step
 from infolm.nn.cells.mogrifier import Mogrifier
 from infolm.nn.dropout import Rates
 
 
+@CELLS.register
 class MultiplicativeLSTM(Cell):
     """An LSTM whose gates read m = (W_m x) * (U_m h) in the place of h.
 
     `weight_ih` stacks W of the gates (i, f, g, o) on W_m; the LSTM is what is left where m is h.
     """
+
+    kind, label = "multiplicative", "multiplicative LSTM"
+    can_cap = True
 
     remembered = 2
 

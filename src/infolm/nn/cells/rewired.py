@@ -4,11 +4,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from infolm.nn.cells.base import Cell, State, Weights, chrono_bias
+from infolm.nn.cells.base import CELLS, Cell, State, Weights, chrono_bias
 from infolm.nn.cells.mogrifier import Mogrifier
 from infolm.nn.dropout import Rates
 
 
+@CELLS.register
 class RewiredLSTM(Cell):
     """The forget gate reads the proposed update, the output gate the memory itself.
 
@@ -20,6 +21,8 @@ class RewiredLSTM(Cell):
     M is the state dropout's mask. `weight_ih` stacks W_i, W_j; `weight_hh` U_i, U_j, U_f; `bias`
     b_i, b_j, b_f.
     """
+
+    kind, label = "rewired", "Rewired LSTM"
 
     remembered = 2
 

@@ -1,45 +1,78 @@
 """Optimisers by name."""
 
+from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 from torch import nn, optim
 
+from infolm.registry import Registry
 from infolm.section import Section
-from infolm.training.schedule import ScheduleConfig
+from infolm.optimisation.schedule import ScheduleConfig
 
 
-class _Common(Section):
+class OptimiserConfig(Section):
+    """The section of a recipe that says how the parameters follow the gradient. Every kind is
+    registered."""
+
+    if TYPE_CHECKING:
+        kind: str
     learning_rate: float = Field(gt=0, description="of a step of the base length")
     weight_decay: float = Field(0.0, ge=0, description="added to the gradient times the weight")
     clip: float | None = Field(None, gt=0, description="largest norm of the gradient; none: any")
     schedule: ScheduleConfig = ScheduleConfig()
 
+    @abstractmethod
+    def build(self, parameters: Iterable[nn.Parameter]) -> optim.Optimizer:
+        """The optimiser of the parameters."""
 
-class SGDConfig(_Common):
+
+OPTIMISERS: Registry[OptimiserConfig] = Registry("infolm.optimisation")
+
+
+@OPTIMISERS.register
+class SGDConfig(OptimiserConfig):
     """Plain stochastic gradient descent: w <- w - rate (g + decay w)."""
 
     kind: Literal["sgd"] = "sgd"
 
+    def build(self, parameters: Iterable[nn.Parameter]) -> optim.Optimizer:
+        return optim.SGD(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
 
-class _Adaptive(_Common):
+
+class _Adaptive(OptimiserConfig):
     beta1: float = Field(0.9, ge=0, lt=1, description="of the running mean of gradients; 0: none")
     beta2: float = Field(0.999, ge=0, lt=1, description="of the running mean of their squares")
 
+    @property
+    def betas(self) -> tuple[float, float]:
+        return self.beta1, self.beta2
 
+
+@OPTIMISERS.register
 class AdamConfig(_Adaptive):
     """Adam (Kingma & Ba 2014)."""
 
     kind: Literal["adam"] = "adam"
 
+    def build(self, parameters: Iterable[nn.Parameter]) -> optim.Optimizer:
+        rate, decay = self.learning_rate, self.weight_decay
+        return optim.Adam(parameters, lr=rate, weight_decay=decay, betas=self.betas)
 
+
+@OPTIMISERS.register
 class RAdamConfig(_Adaptive):
     """Rectified Adam (Liu et al. 2019): the variance of its early steps is held down."""
 
     kind: Literal["radam"] = "radam"
 
+    def build(self, parameters: Iterable[nn.Parameter]) -> optim.Optimizer:
+        rate, decay = self.learning_rate, self.weight_decay
+        return optim.RAdam(parameters, lr=rate, weight_decay=decay, betas=self.betas)
 
+
+@OPTIMISERS.register
 class AdamWConfig(_Adaptive):
     """Adam whose weight decay is a step of its own, and of matrices alone (Loshchilov & Hutter
     2019): no bias and no LayerNorm is drawn to 0, as BERT has it."""
@@ -47,28 +80,14 @@ class AdamWConfig(_Adaptive):
     kind: Literal["adamw"] = "adamw"
     epsilon: float = Field(1e-6, gt=0, description="added to the root of the mean square")
 
-
-AnyOptimiserConfig = SGDConfig | AdamConfig | RAdamConfig | AdamWConfig
-OptimiserConfig = Annotated[AnyOptimiserConfig, Field(discriminator="kind")]
-
-
-def build_optimiser(
-    config: AnyOptimiserConfig, parameters: Iterable[nn.Parameter]
-) -> optim.Optimizer:
-    """The optimiser that `config` describes."""
-    rate, decay = config.learning_rate, config.weight_decay
-    if isinstance(config, SGDConfig):
-        return optim.SGD(parameters, lr=rate, weight_decay=decay)
-    betas = (config.beta1, config.beta2)
-    if isinstance(config, AdamWConfig):
+    def build(self, parameters: Iterable[nn.Parameter]) -> optim.Optimizer:
         every = list(parameters)
         groups = [
-            {"params": [p for p in every if p.ndim > 1], "weight_decay": decay},
+            {"params": [p for p in every if p.ndim > 1], "weight_decay": self.weight_decay},
             {"params": [p for p in every if p.ndim < 2], "weight_decay": 0.0},
         ]
-        return optim.AdamW(groups, lr=rate, betas=betas, eps=config.epsilon, fused=True)
-    rule = optim.RAdam if isinstance(config, RAdamConfig) else optim.Adam
-    return rule(parameters, lr=rate, weight_decay=decay, betas=betas)
+        rate = self.learning_rate
+        return optim.AdamW(groups, lr=rate, betas=self.betas, eps=self.epsilon, fused=True)
 
 
 def load_optimiser(optimiser: optim.Optimizer, state: dict[str, Any]) -> None:
