@@ -20,11 +20,12 @@ from training_step import Nobody
 
 from infolm.config import load_recipe
 from infolm.data.corpora import Corpus, load
-from infolm.experiment import build_averager, build_terms, one_device
+from infolm.families.base import build_terms
 from infolm.models.recurrent import RecurrentConfig, RecurrentModel
+from infolm.optimisation.schedule import Schedule
+from infolm.training.device import one_device
 from infolm.training.loop import Loop, Validation
 from infolm.training.run import RunFolder
-from infolm.optimisation.schedule import Schedule
 
 VOCABULARY, SENTENCES = 10_000, 2_000
 LENGTH, DEVIATION = 21.1, 10.2
@@ -51,10 +52,10 @@ def loop(overrides: list[str], corpus: Corpus) -> Loop:
     return Loop(
         device,
         model,
-        build_terms(recipe, corpus, model, device.device),
+        build_terms(recipe, corpus, model),
         recipe.optimiser.build(model.parameters()),
         Schedule(recipe.optimiser.schedule),
-        build_averager(recipe, model),
+        recipe.averaging.build(model),
         lambda: Validation(0.0),
         recipe.train,
         recipe.optimiser.clip,

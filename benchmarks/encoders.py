@@ -31,10 +31,10 @@ from infolm.models.encoder import Encoder, EncoderConfig
 from infolm.objectives.base import Objective
 from infolm.objectives.masked import InfoWord, InfoWordConfig, Masked
 from infolm.objectives.words import Contrast, Table, among, among_batch, among_vocabulary
-from infolm.training.loop import Loop, Term, TrainConfig, Validation, tensors
 from infolm.optimisation.optimisers import AdamWConfig
-from infolm.training.run import RunFolder
 from infolm.optimisation.schedule import Schedule, ScheduleConfig
+from infolm.training.loop import Loop, Term, TrainConfig, Validation, tensors
+from infolm.training.run import RunFolder
 
 VOCABULARY = 30_000
 HEADS = ((128, 614), (128, 4_915), (768, 614))

@@ -23,7 +23,7 @@ from timing import ratio
 
 from infolm.config import load_recipe
 from infolm.data.sentences import Lines, SentenceBatch
-from infolm.models.build import LatentModel, build_model
+from infolm.models.latent import LatentModel
 from infolm.objectives.monte_carlo import MonteCarlo, MonteCarloConfig
 from infolm.training.loop import tensors
 
@@ -78,7 +78,7 @@ def task(recipe: str, batch: SentenceBatch, repeats: int) -> None:
     for kind, (estimator, plain) in KINDS.items():
         name = f"{recipe}-{kind}"
         torch.manual_seed(0)
-        model = build_model(load_recipe(f"monte-carlo/{name}").model, VOCABULARY)
+        model = load_recipe(f"monte-carlo/{name}").model.build(VOCABULARY)
         assert isinstance(model, LatentModel)
         base = step(model, batch, estimator=plain)
         for term, config in TERMS.items():

@@ -16,9 +16,9 @@ from timing import ratio, seconds
 
 from infolm.evaluation.likelihood import one_stream, parallel_log_probs
 from infolm.evaluation.reverse import TRAIN, yardstick
-from infolm.experiment import one_device
 from infolm.generation.text import STREAMS, write_long
 from infolm.models.recurrent import RecurrentConfig, RecurrentModel, SoftmaxConfig
+from infolm.training.device import one_device
 
 VOCABULARY = 10_000
 MODELS = {  # and steps of writing: a second or two

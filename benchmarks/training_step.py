@@ -24,9 +24,9 @@ from infolm.models.recurrent import RecurrentConfig, RecurrentModel
 from infolm.nn.cells.lstm import LSTM
 from infolm.nn.dropout import Rates
 from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
+from infolm.optimisation.schedule import Schedule
 from infolm.training.loop import Loop, Term, Validation
 from infolm.training.run import RunFolder
-from infolm.optimisation.schedule import Schedule
 
 VOCABULARY = 10_000
 

@@ -6,7 +6,7 @@ import pytest
 from training_tiny import Silent, quiet
 
 from infolm.config import Recipe
-from infolm.experiment import train
+from infolm.families.train import train
 
 NOUNS = ["cat", "dog", "bird", "fish", "child", "king", "river", "stone"]
 SEQUENCES = {"kind": "sequences", "length": 16}

@@ -5,7 +5,7 @@ import pytest
 from training_tiny import Silent, quiet, tiny_recipe
 
 from infolm.errors import InfolmError
-from infolm.experiment import train
+from infolm.families.train import train
 from infolm.word_vectors import WordVectors
 
 WORDS = ["man", "king", "woman", "queen", "river", "##ing"]

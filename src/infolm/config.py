@@ -1,9 +1,9 @@
 """Recipes: YAML files checked against typed classes, with overrides from the command line."""
 
 import re
-from functools import reduce
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import yaml
 from pydantic import Field, PrivateAttr, ValidationError, create_model, model_validator
@@ -36,8 +36,12 @@ class RegularisersBase(Section):
 
 
 if TYPE_CHECKING:
-    AnyAverager, AnyFeed, AnyModel = AveragerConfig, FeedConfig, ModelConfig
-    AnyObjective, AnyOptimiser, Regularisers = ObjectiveConfig, OptimiserConfig, RegularisersBase
+    AnyAverager: TypeAlias = AveragerConfig
+    AnyFeed: TypeAlias = FeedConfig
+    AnyModel: TypeAlias = ModelConfig
+    AnyObjective: TypeAlias = ObjectiveConfig
+    AnyOptimiser: TypeAlias = OptimiserConfig
+    Regularisers: TypeAlias = RegularisersBase
 else:
     # What is registered, of which a recipe names one each; of the regularisers any.
     AnyAverager, AnyOptimiser = AVERAGERS.section(), OPTIMISERS.section()
@@ -97,16 +101,19 @@ class Recipe(Section):
         if unmet := self._unmet():
             said = "; ".join(unmet)
             raise ValueError(f"objective.kind {self.objective.kind} needs other settings: {said}")
-        for section in (self.objective, self.averaging, *self.regularisers.chosen().values()):
-            if fault := section.fault(self):
-                raise ValueError(fault)
+        faults = [self.objective.fault(self), self.averaging.fault(self)]
+        faults += [each.fault(self) for each in self.regularisers.chosen().values()]
+        for fault in filter(None, faults):
+            raise ValueError(fault)
         return self
 
     def _unmet(self) -> list[str]:
         """What the objective needs and does not find, each as something to do."""
         unmet = []
         for key, allowed in self.objective.needs.items():
-            found = reduce(lambda node, name: getattr(node, name, None), key.split("."), self)
+            found: Any = self
+            for name in key.split("."):
+                found = getattr(found, name, None)
             # A section of the wrong kind lacks keys of the right one: its kind is fault enough.
             if found is None or found in allowed:
                 continue
@@ -156,8 +163,8 @@ def _bring_along(tree: dict[str, Any], given: set[str]) -> list[str]:
     brought = []
     if "objective.kind" in given:
         for key, allowed in config.needs.items():
-            # What follows from a section's kind is no key of a recipe.
-            derived = key.endswith((".capability", ".gives"))
+            # What follows from a section's kind is no key of a recipe; another model is no detail.
+            derived = key.endswith((".capability", ".gives")) or key == "model.kind"
             if not derived and key not in given and _value(tree, key) not in (None, *allowed):
                 _apply(tree, f"{key}={allowed[0]}")
                 brought.append(f"{key}={allowed[0]}")
@@ -178,13 +185,13 @@ def _value(tree: dict[str, Any], key: str) -> Any:
     if node is not None:
         return node
     section, name = key.split(".")[0], key.split(".")[-1]
-    usual, registry = {"feed": ("stream", FEEDS), "model": ("recurrent", MODELS)}.get(
-        section, ("", {})
-    )
+    if section not in ("feed", "model") or key.count(".") > 1:
+        return None
     described = tree.get(section)
-    kind = described.get("kind", usual) if isinstance(described, dict) else usual
-    config = registry.get(kind)
-    field = config.model_fields.get(name) if config and key.count(".") == 1 else None
+    kind = described.get("kind") if isinstance(described, dict) else None
+    kinds: Mapping[str, type[Section]] = FEEDS if section == "feed" else MODELS
+    config = kinds.get(kind or ("stream" if section == "feed" else "recurrent"))
+    field = config.model_fields.get(name) if config else None
     return field.default if field else None
 
 

@@ -27,10 +27,11 @@ class Registry(Mapping[str, type[T]], Generic[T]):
     """The kinds of one thing, by name, as the modules of `package` define them.
 
     The modules are imported when the kinds are first asked for, in the order of their names.
+    module: where the package's own packages define them, if they do.
     """
 
-    def __init__(self, package: str) -> None:
-        self.package = package
+    def __init__(self, package: str, module: str = "") -> None:
+        self.package, self._module = package, module
         self._kinds: dict[str, type[T]] = {}
         self._complete = False
 
@@ -45,8 +46,11 @@ class Registry(Mapping[str, type[T]], Generic[T]):
     def _all(self) -> dict[str, type[T]]:
         if not self._complete:
             self._complete = True  # first: a module may ask for the kinds while it is imported
-            for module in pkgutil.iter_modules(import_module(self.package).__path__):
-                import_module(f"{self.package}.{module.name}")
+            for found in pkgutil.iter_modules(import_module(self.package).__path__):
+                if not self._module:
+                    import_module(f"{self.package}.{found.name}")
+                elif found.ispkg:
+                    import_module(f"{self.package}.{found.name}.{self._module}")
         return self._kinds
 
     def __getitem__(self, name: str) -> type[T]:

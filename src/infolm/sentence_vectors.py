@@ -25,6 +25,7 @@ from infolm.data.sentences import Lines
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation.latent import encoded
+from infolm.families.latent.run import LatentRun
 from infolm.models.latent import (
     AnyLatentConfig,
     CategoricalConfig,
@@ -33,7 +34,6 @@ from infolm.models.latent import (
     Proposal,
 )
 from infolm.models.sentence import SentenceConfig, SentenceModel
-from infolm.trained_sentences import SentenceRun
 from infolm.training import checkpoint
 
 CONFIG, TOKENIZER, WEIGHTS = "sentence_model.json", "tokenizer.json", "model.safetensors"
@@ -81,7 +81,7 @@ class SentenceVectors(nn.Module):
     @classmethod
     def open(cls, run: str | Path) -> Self:
         """The best weights of a run's folder."""
-        opened = SentenceRun.open(Path(run))
+        opened = LatentRun.open(Path(run))
         if not isinstance(opened.model, SentenceModel):
             raise InfolmError(
                 f"{run} is a model of single symbols, which have no vectors of sentences: take a "

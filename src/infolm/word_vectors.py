@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from infolm.errors import InfolmError
+from infolm.families.base import open_run
 from infolm.models.encoder import Encoder
 from infolm.section import nearest
-from infolm.trained import open_folder
 from infolm.training import checkpoint
 
 Vectors = npt.NDArray[np.float32]
@@ -34,7 +34,8 @@ class WordVectors:
     @classmethod
     def open(cls, run: str | Path) -> Self:
         """The input vectors of an encoder's run, of words alone: no [MASK], no end of a line."""
-        _, _, tokenizer, model = open_folder(Path(run))
+        opened = open_run(run)
+        tokenizer, model = opened.tokenizer, opened.model
         if not isinstance(model, Encoder):
             raise InfolmError(
                 f"{run} is no encoder, whose words have vectors to be looked at: take a run whose "

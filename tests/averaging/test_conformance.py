@@ -1,15 +1,13 @@
 """What is true of every averager that a recipe can name."""
 
-from typing import get_args
-
 import pytest
 import torch
 from torch import nn
 from training_tiny import Silent, quiet, tiny_tree
 
-from infolm.averaging.base import RAW
-from infolm.config import AveragingConfig, Recipe
-from infolm.experiment import build_averager, train
+from infolm.averaging.base import AVERAGERS, RAW
+from infolm.config import Recipe
+from infolm.families.train import train
 from infolm.training import checkpoint
 from infolm.training.run import read_metrics
 
@@ -22,8 +20,7 @@ SETTINGS = {  # such that each comes into use within a few validations
 }
 CONFIGS = {
     kind: config.model_validate({"kind": kind, **SETTINGS.get(kind, {})})
-    for config in get_args(get_args(AveragingConfig)[0])
-    for kind in get_args(config.model_fields["kind"].annotation)
+    for kind, config in AVERAGERS.items()
 }
 EVERY = 4  # steps between validations
 
@@ -42,7 +39,7 @@ class Walk:
         for p in self.model.parameters():
             p.data *= 50  # from afar: at first the iterate is better than any mean
         recipe = Recipe.model_construct(averaging=CONFIGS[kind])
-        self.averager = build_averager(recipe, self.model)
+        self.averager = recipe.averaging.build(self.model)
         self.step = 0
         self.iterates = [self.weights()]
         self.told = []
@@ -180,7 +177,7 @@ def test_it_keeps_two_means_at_most(kind):
 def test_weights_that_are_not_trained_are_not_averaged(kind):
     model = nn.Linear(2, 2)
     model.bias.requires_grad_(False)
-    averager = build_averager(Recipe.model_construct(averaging=CONFIGS[kind]), model)
+    averager = CONFIGS[kind].build(model)
     assert [p is model.weight for p in averager.parameters] == [True]
 
 

@@ -10,7 +10,7 @@ from training_tiny import Silent, quiet, tiny_file
 
 from infolm.cli import main
 from infolm.config import load_recipe
-from infolm.experiment import train
+from infolm.families.train import train
 
 
 class Done(NamedTuple):

@@ -17,7 +17,7 @@ from infolm.data import synthetic
 from infolm.data.synthetic import true_entropy
 from infolm.evaluation import generated
 from infolm.evaluation.generated import text_information
-from infolm.experiment import train
+from infolm.families.train import train
 
 MEASUREMENT_KEYS = {
     *("metric", "value", "unit", "stderr", "tokens", "split", "method", "convention")

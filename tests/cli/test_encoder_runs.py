@@ -9,7 +9,7 @@ from training_tiny import Silent
 
 from infolm.config import load_recipe
 from infolm.errors import InfolmError
-from infolm.trained_encoder import EncoderRun
+from infolm.families.contrastive.run import EncoderRun
 from infolm.training.run import read_metrics
 
 

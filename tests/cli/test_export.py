@@ -8,8 +8,8 @@ import pytest
 import torch
 from encoder_runs import train_encoders
 
+from infolm.families.base import open_run
 from infolm.finetuning.networks import quiet as without_remarks
-from infolm.trained import open_folder
 
 SENTENCES = ["The cat sees a dog.", "river", "a king follows the stone number 7"]
 
@@ -34,7 +34,7 @@ def test_transformers_reads_the_same_encoder_and_the_same_tokens(infolm, runs, t
     assert (done.code, done.out, done.err) == (0, f"{out}\n", "")
     tokenizer, model = read(out, "AutoTokenizer"), read(out).eval()
     given = tokenizer(SENTENCES, padding=True, return_tensors="pt")
-    own = open_folder(runs / kind)
+    own = open_run(runs / kind)
     special = own.tokenizer.special
     for sentence, ids, mask in zip(
         SENTENCES, given["input_ids"], given["attention_mask"], strict=True
@@ -53,7 +53,7 @@ def test_transformers_reads_the_same_encoder_and_the_same_tokens(infolm, runs, t
 def test_its_words_are_predicted_as_before(infolm, runs, tmp_path):
     infolm("export", runs / "infoword", "--out", tmp_path / "out")
     model = read(tmp_path / "out", "AutoModelForMaskedLM").eval()
-    own = open_folder(runs / "infoword").model
+    own = open_run(runs / "infoword").model
     tokens = torch.arange(20).view(2, 10)
     with torch.no_grad():
         true = own.head(own(tokens)) @ own.embedding.T + own.head.bias
@@ -76,7 +76,8 @@ def test_sentence_transformers_reads_it(infolm, runs, tmp_path, pooling):
     with without_remarks():
         model = package.SentenceTransformer(str(out), device="cpu", local_files_only=True)
     found = model.encode(SENTENCES, show_progress_bar=False)
-    _, _, tokenizer, own = open_folder(runs / "infoword")
+    opened = open_run(runs / "infoword")
+    tokenizer, own = opened.tokenizer, opened.model
     special = tokenizer.special
     for sentence, vector in zip(SENTENCES, found, strict=True):
         tokens = torch.tensor([[special.cls, *tokenizer.encode(sentence), special.sep]])

@@ -10,7 +10,7 @@ from one_sentence import one_sentence
 from training_tiny import Silent, quiet
 
 from infolm.config import load_recipe
-from infolm.experiment import train
+from infolm.families.train import train
 from infolm.finetuning import search
 
 

@@ -10,8 +10,8 @@ from training_tiny import tiny_file, tiny_sentences
 from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.latent import posteriors
+from infolm.families.latent.run import LatentRun
 from infolm.sentence_vectors import SentenceVectors
-from infolm.trained_sentences import SentenceRun
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def runs(tmp_path_factory):
     from training_tiny import Silent, quiet
 
     from infolm.config import Recipe
-    from infolm.experiment import train
+    from infolm.families.train import train
 
     folder = tmp_path_factory.mktemp("latent")
     text = folder / "text.txt"
@@ -97,7 +97,7 @@ def test_measurements(infolm, runs, kind):
 
 def test_the_code_of_an_auto_encoder_is_all_but_a_point(runs):
     """Nothing has taught its variance, so it is opened with the least."""
-    run = SentenceRun.open(runs / "ae")
+    run = LatentRun.open(runs / "ae")
     assert (posteriors(run.model, Lines.of([[2, 3], [4]], 0)).log_variance == -10).all()
 
 

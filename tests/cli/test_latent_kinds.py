@@ -8,7 +8,7 @@ from training_tiny import Silent, quiet, tiny_sentences
 
 from infolm.config import Recipe, load_recipe
 from infolm.errors import InfolmError
-from infolm.experiment import train
+from infolm.families.train import train
 from infolm.reports.run import write_report
 from infolm.sentence_vectors import SentenceVectors
 

@@ -12,7 +12,7 @@ import yaml
 from one_sentence import one_sentence
 from training_tiny import Silent, quiet
 
-from infolm.experiment import train
+from infolm.families.train import train
 from infolm.reproduction.measure import measure
 from infolm.reproduction.plan import load_plan
 

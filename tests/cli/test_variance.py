@@ -11,7 +11,7 @@ import yaml
 from training_tiny import Silent, quiet, tiny_tree
 
 from infolm.config import load_recipe
-from infolm.experiment import train
+from infolm.families.train import train
 
 
 def trained_run(folder: Path, **bmi) -> Path:

@@ -12,7 +12,6 @@ from infolm.data.stream import PADDING, Batch
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation.episodic import episodic_log_probs
-from infolm.models.build import build_model
 from infolm.models.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from infolm.models.recurrent import RecurrentConfig, RecurrentModel
 from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
@@ -143,12 +142,12 @@ def test_a_budget_counts_both():
 def test_the_separator_is_a_token_of_the_vocabulary():
     tokenizer = Tokenizer.from_words(["<eos>", "<unk>", "a", "<sep>"])
     config = EncoderDecoderConfig(embedding=5, hidden=7)
-    model = build_model(config, 4, tokenizer)
+    model = config.build(4, tokenizer)
     assert isinstance(model, EncoderDecoder)
     assert model.separator == 3
     with pytest.raises(InfolmError, match=r"model\.separator: '#' is not one token"):
-        build_model(config.model_copy(update={"separator": "#"}), 4, tokenizer)
-    assert type(build_model(RecurrentConfig(embedding=5, hidden=7), 4, tokenizer)) is RecurrentModel
+        config.model_copy(update={"separator": "#"}).build(4, tokenizer)
+    assert type(RecurrentConfig(embedding=5, hidden=7).build(4, tokenizer)) is RecurrentModel
 
 
 def test_it_learns_to_copy_where_a_decoder_alone_cannot():
@@ -160,7 +159,7 @@ def test_it_learns_to_copy_where_a_decoder_alone_cannot():
     tokenizer = Tokenizer.from_words(["<eos>", "<unk>", "<sep>", *map(str, range(types))])
     torch.manual_seed(1)
     config = EncoderDecoderConfig(embedding=16, hidden=48, layers=1, connections="residual")
-    model = build_model(config, len(tokenizer), tokenizer)
+    model = config.build(len(tokenizer), tokenizer)
     feed = Episodes(
         tokenizer.encode(texts["train"]), EpisodesConfig(batch=32, after="<sep>"), 1, 0, SEP
     )

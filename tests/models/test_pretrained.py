@@ -12,11 +12,11 @@ from training_tiny import Silent, quiet
 
 from infolm.config import Recipe
 from infolm.errors import InfolmError
-from infolm.experiment import train
+from infolm.families.base import open_run
+from infolm.families.train import train
 from infolm.finetuning import networks
 from infolm.models.encoder import Encoder, EncoderConfig
 from infolm.models.pretrained import as_transformers, load_pretrained
-from infolm.trained import open_folder
 
 SIZES = {
     "hidden_size": 16,
@@ -239,7 +239,8 @@ def test_a_run_starts_from_the_folder_and_does_without_it_afterwards(copied, sma
     whole = tmp_path / "whole"
     train(recipe(small_text, copied), whole, False, Silent(), quiet)
     shutil.rmtree(copied)
-    _, saved, tokenizer, _ = open_folder(out)
+    opened = open_run(out)
+    saved, tokenizer = opened.recipe, opened.tokenizer
     assert (saved.model.layers, saved.model.inner, saved.model.length) == (2, 24, 40)
     assert tokenizer.to_json() == tiny_tokenizer().to_json()
     changed = saved.model_copy(update={"train": saved.train.model_copy(update={"max_steps": 6})})
@@ -280,5 +281,5 @@ def test_a_run_starts_from_another(small_text, tmp_path):
     again = recipe(small_text, steps=1, start_from=str(first), optimiser=frozen)
     train(again, second, False, watcher, quiet)
     assert watcher.said[0] == f"starting from {first}"
-    old, new = (open_folder(run).model.state_dict() for run in (first, second))
+    old, new = (open_run(run).model.state_dict() for run in (first, second))
     torch.testing.assert_close(new, old)

@@ -16,7 +16,7 @@ from infolm.config import load_recipe
 from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.usage import tensors
-from infolm.experiment import parameters
+from infolm.families.train import parameters
 from infolm.models.latent import (
     CategoricalConfig,
     GaussianConfig,

@@ -12,7 +12,7 @@ from infolm.config import Recipe
 from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.usage import tensors
-from infolm.experiment import train
+from infolm.families.train import train
 from infolm.models.latent import CategoricalConfig, GaussianConfig, QuantisedConfig
 from infolm.models.recurrent import SoftmaxConfig
 from infolm.models.symbol import SymbolConfig, SymbolModel

@@ -304,7 +304,11 @@ PLAIN = ["objective.kind=vq", "objective.kind=monte-carlo"]
             "mi_samples are those of kl and renyi",
             "set mi_samples=null",
         ),
-        (["objective.augment=kl"], "alpha is the power of renyi and power", "set alpha=1"),
+        (
+            ["objective.augment=kl", "objective.alpha=2"],
+            "alpha is the power of renyi and power",
+            "set alpha=1",
+        ),
         (["objective.lambda=1"], "objective.lambda", "less than 1"),
         (["objective.alpha=0"], "objective.alpha", "greater than 0"),
         (["objective.samples=0"], "objective.samples", "greater than or equal to 1"),
@@ -315,18 +319,30 @@ PLAIN = ["objective.kind=vq", "objective.kind=monte-carlo"]
             "take vimco, or with one sample reinforce",
         ),
         (
-            ["objective.kind=vq"],
-            "goes with model.latent.kind quantised and with no other",
-            "objective.kind is vq and model.latent.kind gaussian",
+            ["objective.kind=vq", "model.latent.kind=gaussian"],
+            "objective.kind vq needs other settings",
+            "set model.latent.kind to quantised (it is gaussian)",
         ),
-        (["model.latent.kind=quantised"], "objective.kind vq goes with", "monte-carlo"),
-        (["objective.kind=mim"], "for sentences, and model.kind is symbol", "model.kind sentence"),
+        (
+            ["model.latent.kind=quantised"],
+            "objective.kind monte-carlo needs other settings",
+            "set model.latent.kind to gaussian or categorical (it is quantised)",
+        ),
+        (
+            ["objective.kind=mim"],
+            "objective.kind mim needs other settings",
+            "set model.kind to sentence (it is symbol)",
+        ),
         (
             ["objective.kind=mim", "model.kind=sentence", "model.latent.kind=categorical"],
-            "mim needs Gaussian codes, and model.latent.kind is categorical",
-            "take objective.kind monte-carlo",
+            "objective.kind mim needs other settings",
+            "set model.latent.kind to gaussian (it is categorical)",
         ),
-        (["model.kind=recurrent"], "model.kind is recurrent", "model.kind sentence or symbol"),
+        (
+            ["model.kind=recurrent"],
+            "objective.kind monte-carlo needs other settings",
+            "set model.kind to sentence or symbol (it is recurrent)",
+        ),
     ],
 )
 def test_refusals_say_the_reason_and_the_alternative(overrides, reason, remedy):

@@ -10,14 +10,14 @@ from torch.nn import functional
 from training_tiny import Silent, quiet, tiny_tree
 
 from infolm.config import Recipe
+from infolm.data import corpora
+from infolm.data.corpora import unigram_counts
 from infolm.data.stream import Batch
 from infolm.data.synthetic import language, spelt, symbols
-from infolm.experiment import train
+from infolm.families.running.run import LanguageRun
+from infolm.families.train import train
 from infolm.models.recurrent import RecurrentConfig, RecurrentModel
-from infolm.objectives import nce
-from infolm.data.corpora import unigram_counts
 from infolm.objectives.nce import Nce, NceConfig
-from infolm.trained import TrainedRun
 
 TYPES = 15
 COUNTS = torch.arange(TYPES)
@@ -45,7 +45,7 @@ def estimate(objective, model, b, carry=None, seed=5):
 def test_counts_do_not_depend_on_the_blocks(monkeypatch):
     tokens = np.array([3, 1, 1, 0, 3, 3, 1], np.uint16)
     for block in (1, 3, 100):
-        monkeypatch.setattr(nce, "BLOCK", block)
+        monkeypatch.setattr(corpora, "BLOCK", block)
         assert unigram_counts(tokens, 5).tolist() == [1, 3, 0, 3, 0]
 
 
@@ -158,7 +158,7 @@ def test_the_likelihood_too_can_begin_with_the_frequencies(tmp_path, small_text,
     without["model"]["softmax"] = {"bias": bias}
     without["optimiser"] = {"kind": "sgd", "learning_rate": 1e-12}
     loss = train(Recipe.model_validate(without), tmp_path / "run", False, Silent(), quiet)
-    corpus = TrainedRun.open(tmp_path / "run").corpus
+    corpus = LanguageRun.open(tmp_path / "run").corpus
     counts = unigram_counts(corpus.splits["train"].tokens, len(corpus.tokenizer)) + 1
     q = counts / counts.sum() if bias == "unigram" else np.full(len(counts), 1 / len(counts))
     expected = -np.log(q[corpus.splits["valid"].tokens[1:]]).mean()
@@ -199,7 +199,7 @@ def test_a_markov_chain_is_learnt_to_near_its_entropy(tmp_path, loss):
     exact = train(Recipe.model_validate(recipe), tmp_path / "run", False, Silent(), quiet)
     # 3,000 tokens of validation have a standard error of 0.02; words by frequency alone cost 3.3.
     assert -0.08 < exact - chain.entropy_rate < 0.1
-    opened = TrainedRun.open(tmp_path / "run")
+    opened = LanguageRun.open(tmp_path / "run")
     tokens = torch.from_numpy(opened.corpus.splits["valid"].tokens[:500].astype(np.int64))
     model = opened.model
     with torch.no_grad():

@@ -11,7 +11,7 @@ from training_tiny import Silent, quiet
 
 from infolm.config import Recipe
 from infolm.data.windows import WindowBatch
-from infolm.experiment import train
+from infolm.families.train import train
 from infolm.models.encoder import Encoder, EncoderConfig
 from infolm.nn.nce import Noise
 from infolm.objectives.skip_gram import SkipGram, SkipGramConfig

@@ -10,8 +10,8 @@ from infolm.evaluation.dynamic import DynamicSettings, gradient_statistics
 from infolm.evaluation.method import Method, measure
 from infolm.evaluation.monte_carlo import MonteCarloSettings
 from infolm.evaluation.neural_cache import CacheSettings
-from infolm.experiment import train
-from infolm.trained import TrainedRun
+from infolm.families.running.run import LanguageRun
+from infolm.families.train import train
 
 AVERAGERS = {
     "none": {},
@@ -74,7 +74,7 @@ def test_every_model_is_measured_by_every_combination_of_methods(tmp_path, small
         out = tmp_path / str(i)
         combined = recipe(small_text, "two-tailed", cell, rounds, experts, 1, connections)
         train(combined, out, False, Silent(), quiet)
-        opened = TrainedRun.open(out)
+        opened = LanguageRun.open(out)
         splits = opened.corpus.splits
         statistics = gradient_statistics(opened.model, splits["train"].tokens[:50])
         for methods in METHODS:

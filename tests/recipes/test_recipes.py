@@ -9,7 +9,7 @@ from training_tiny import Silent, quiet, tiny_tree
 
 from infolm.config import Recipe, load_recipe, recipe_names
 from infolm.errors import InfolmError
-from infolm.experiment import parameters, train
+from infolm.families.train import parameters, train
 from infolm.models.encoder import EncoderConfig
 from infolm.models.sentence import SentenceConfig
 from infolm.models.symbol import SymbolConfig

@@ -20,12 +20,7 @@ from infolm.evaluation import measurement
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.posterior import Picture
 from infolm.evaluation.suite import BASELINE
-from infolm.experiment import train
-from infolm.generation.latent import Reconstruction
-from infolm.reports.curves import draw
-from infolm.reports.findings import Findings
-from infolm.reports.history import History
-from infolm.reports.latent import (
+from infolm.families.latent.report import (
     LatentFindings,
     LatentPlots,
     at_floor,
@@ -37,6 +32,11 @@ from infolm.reports.latent import (
     reconstruction_section,
     remedies,
 )
+from infolm.families.train import train
+from infolm.generation.latent import Reconstruction
+from infolm.reports.curves import draw
+from infolm.reports.findings import Findings
+from infolm.reports.history import History
 from infolm.reports.picture import draw_latent, span
 from infolm.reports.run import write_report
 from infolm.training.run import read_metrics

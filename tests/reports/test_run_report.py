@@ -24,7 +24,8 @@ from infolm.errors import InfolmError
 from infolm.evaluation import measurement, suite
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.suite import LANGUAGE
-from infolm.experiment import train
+from infolm.families.running.run import Asked, LanguageRun
+from infolm.families.train import train
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
 from infolm.models.recurrent import RecurrentConfig
@@ -33,7 +34,6 @@ from infolm.reports.findings import BASELINE
 from infolm.reports.history import History
 from infolm.reports.regularisers import QUANTITIES
 from infolm.reports.run import CELLS, EVENTS, measurement_table, number, write_report
-from infolm.trained import Asked, TrainedRun
 from infolm.training.run import RunFolder, read_metrics
 
 EVIL = "<script>alert(1)</script>"
@@ -164,7 +164,7 @@ def test_it_opens_with_what_was_trained_on_what(original: Path, page: Page) -> N
         r["loss"] for r in read_metrics(original / "metrics.jsonl") if r["kind"] == "validation"
     ]
     text = Path(yaml.safe_load((original / "recipe.yaml").read_text())["data"]["path"])
-    opened = TrainedRun.open(original)
+    opened = LanguageRun.open(original)
     assert f"with {weights:,} weights, trained on {text}" in page.text
     assert f"({len(opened.corpus.splits['train'].tokens):,} training tokens" in page.text
     assert f"a vocabulary of {vocabulary}; tokens are words)" in page.text
@@ -184,7 +184,7 @@ def test_what_comes_from_the_run_is_escaped(page: Page) -> None:
 def test_the_baseline_is_there_before_any_measurement(original: Path, page: Page) -> None:
     assert f"infolm evaluate '{original}' --cache --baseline" in page.text
     assert not (original / "measurements.json").exists()
-    opened = TrainedRun.open(original)
+    opened = LanguageRun.open(original)
     truth = suite.baseline(opened.corpus, ["valid", "test"], {})
     for split, title, expected in (
         ("valid", "Validation split", "12.50"),
@@ -199,7 +199,7 @@ def test_the_baseline_is_there_before_any_measurement(original: Path, page: Page
 
 
 def test_measurements_are_shown_as_they_were_measured(run: Path) -> None:
-    opened = TrainedRun.open(run)
+    opened = LanguageRun.open(run)
     opened.evaluate(["valid", "test"], Asked(cache="20,0.1,1"), 50, 1, False, quiet)
     before = (run / "measurements.json").read_bytes()
     page = Page(write_report(run))
@@ -306,7 +306,7 @@ def test_where_the_language_is_known_the_truth_is_shown(
 ) -> None:
     monkeypatch.setenv("INFOLM_CACHE", str(drawn.parent / "tokenised"))
     entropy = true_entropy("grammar")
-    opened = TrainedRun.open(drawn)
+    opened = LanguageRun.open(drawn)
     known = truth(opened.recipe.data, opened.tokenizer)
     assert known is not None
     loss = min(
@@ -468,7 +468,7 @@ def test_every_cell_has_its_name() -> None:
 
 
 def test_samples_are_those_of_the_command(original: Path, page: Page) -> None:
-    opened = TrainedRun.open(original)
+    opened = LanguageRun.open(original)
     texts = write(opened.model, opened.tokenizer, "", 60, 3, 1, SamplingSettings())
     shown = [text for text in page.inside("div") if text.strip()]
     assert shown == [text.strip() for text in texts]
@@ -583,6 +583,6 @@ def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path) -> None:
 
 def test_the_text_of_the_fixture_is_what_it_claims(original: Path) -> None:
     """The escaping is put to the test only if scripts are words of the vocabulary."""
-    tokenizer = TrainedRun.open(original).tokenizer
+    tokenizer = LanguageRun.open(original).tokenizer
     assert tokenizer.unknown(EVIL) == []
-    assert load_corpus(TrainedRun.open(original).recipe.data).splits["test"].unknown == 0
+    assert load_corpus(LanguageRun.open(original).recipe.data).splits["test"].unknown == 0

@@ -6,10 +6,10 @@ from encoder_runs import KINDS, recipe
 from torch import nn
 from training_tiny import Silent, quiet
 
-from infolm.experiment import train
-from infolm.training.loop import Loop
+from infolm.families.train import train
 from infolm.optimisation.optimisers import AdamWConfig
 from infolm.optimisation.schedule import linear
+from infolm.training.loop import Loop
 
 
 @pytest.mark.parametrize("kind", KINDS)

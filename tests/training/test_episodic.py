@@ -9,10 +9,10 @@ from training_tiny import Silent, quiet, tiny_tree
 from infolm.config import Recipe, load_recipe
 from infolm.errors import InfolmError
 from infolm.evaluation.episodic import episodic_log_probs
-from infolm.experiment import train
+from infolm.families.running.run import LanguageRun
+from infolm.families.train import train
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
-from infolm.trained import TrainedRun
 
 STEPS = 30
 
@@ -35,7 +35,7 @@ def test_a_run_stopped_in_the_middle_of_a_pass_goes_on_to_the_same_bytes(tmp_pat
 
 def test_validation_counts_every_token_from_a_fresh_state(tmp_path, small_text):
     best = train(episodic(small_text), tmp_path / "run", False, Silent(), quiet)
-    run = TrainedRun.open(tmp_path / "run")
+    run = LanguageRun.open(tmp_path / "run")
     tokens = run.corpus.splits["valid"].tokens
     log_p = episodic_log_probs(run.model, tokens, run.tokenizer.eos)
     assert len(log_p) == len(tokens)
@@ -59,7 +59,7 @@ def test_a_copying_recipe_learns_from_what_follows_the_separator(name, tmp_path)
     """Far below the 2/3 ln 4 = 0.92 nats per token of a decoder that does not know the words."""
     best = train(load_recipe(name, COPY), tmp_path / "run", False, Silent(), quiet)
     assert best < 0.3
-    run = TrainedRun.open(tmp_path / "run")
+    run = LanguageRun.open(tmp_path / "run")
     counts = json.loads((tmp_path / "run" / "corpus.json").read_text())["tokens"]
     assert counts == {"train": 2000 * 6, "valid": 50 * 6, "test": 50 * 6}
     log_p = episodic_log_probs(

@@ -11,12 +11,12 @@ from training_tiny import Silent, quiet, tiny_recipe, tiny_tree
 
 from infolm.config import Recipe
 from infolm.errors import InfolmError, RunError
-from infolm.experiment import train
+from infolm.families.running.run import LanguageRun
+from infolm.families.train import train
 from infolm.objectives.base import Estimate
-from infolm.trained import TrainedRun
+from infolm.optimisation.schedule import Schedule, ScheduleConfig
 from infolm.training import checkpoint
 from infolm.training.loop import Loop
-from infolm.optimisation.schedule import Schedule, ScheduleConfig
 
 
 def run(recipe, out, resume=False, watcher=None):
@@ -47,7 +47,7 @@ def test_it_learns_and_the_best_weights_are_those_kept(tmp_path, small_text):
     losses = [record["loss"] for record in records(tmp_path / "run", "validation")]
     assert len(losses) == 6
     assert best == min(losses) < losses[0] - 0.5
-    opened = TrainedRun.open(tmp_path / "run")
+    opened = LanguageRun.open(tmp_path / "run")
     from infolm.evaluation.likelihood import parallel_log_probs
 
     tokens = opened.corpus.splits["valid"].tokens
@@ -302,7 +302,7 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path, small_text):
 def test_a_cache_tuned_before_training_went_on_is_tuned_anew(tmp_path, small_text):
     recipe = tiny_recipe(small_text, max_steps=5)
     run(recipe, tmp_path / "run")
-    opened = TrainedRun.open(tmp_path / "run")
+    opened = LanguageRun.open(tmp_path / "run")
     stored = opened.folder.cache
     stored.write_text('{"window": 7, "weight": 0.5, "flatness": 0.0}')
     assert opened.cache_settings("tuned", 50, quiet).window == 7
@@ -337,7 +337,7 @@ def test_a_text_that_changed_is_refused_for_resuming_and_for_measuring(tmp_path,
     with pytest.raises(InfolmError, match="no longer the one"):
         run(recipe, tmp_path / "run", resume=True)
     with pytest.raises(InfolmError, match="no longer the one"):
-        _ = TrainedRun.open(tmp_path / "run").corpus
+        _ = LanguageRun.open(tmp_path / "run").corpus
 
 
 def test_a_run_in_use_is_locked(tmp_path, small_text):

@@ -12,7 +12,8 @@ from training_tiny import Silent, quiet, tiny_tree
 from infolm.config import Recipe
 from infolm.data.corpora import load
 from infolm.errors import InfolmError
-from infolm.experiment import build_terms, train
+from infolm.families.base import build_terms
+from infolm.families.train import train
 from infolm.models.recurrent import RecurrentModel
 from infolm.training import checkpoint
 

@@ -22,7 +22,7 @@ import torch.utils.tensorboard
 from lightning_fabric import Fabric
 torch.set_num_threads(1)
 from infolm.config import load_recipe
-from infolm.experiment import train
+from infolm.families.train import train
 from infolm.training import checkpoint
 from infolm.training.loop import Loop
 sys.path.insert(0, {tests!r})

@@ -11,12 +11,13 @@ from infolm.config import Recipe
 from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.validation import sentence_validation
-from infolm.experiment import corpus_of, lines_of, train
+from infolm.families.base import corpus_of, open_run
+from infolm.families.running.run import LanguageRun
+from infolm.families.train import train
 from infolm.models.latent import log_prior
 from infolm.objectives.mim import Mim
 from infolm.objectives.sentence import Ae
 from infolm.objectives.vae import KlConfig, Vae, VaeConfig
-from infolm.trained import TrainedRun, open_folder
 from infolm.training.loop import Loop
 
 CLASSES = {"kind": "categorical", "variables": 2, "classes": 3, "embedding": 4}
@@ -96,7 +97,7 @@ def test_a_run_that_was_cut_ends_with_the_same_bytes(
 def test_the_validation_loss_is_the_bound_on_every_token(objective, tmp_path, small_text):
     """Sentence by sentence, from the model's own distributions and the same codes."""
     train(recipe(small_text, steps=10), tmp_path / "run", False, Silent(), quiet)
-    model = open_folder(tmp_path / "run").model
+    model = open_run(tmp_path / "run").model
     text = Lines.of([[3, 4, 5], [6], [7, 8, 3, 3, 4], [9, 10]], 1)
     found = sentence_validation(model, objective, text)
     noise = torch.randn(4, 3, generator=torch.Generator().manual_seed(1))
@@ -127,8 +128,8 @@ def test_sentences_that_are_too_long_are_refused_or_cut(tmp_path, small_text):
     assert not (tmp_path / "run").exists()
     cut = recipe(small_text, feed={**short, "beyond": "cut"}, steps=4)
     train(cut, tmp_path / "run", False, Silent(), quiet)
-    opened = open_folder(tmp_path / "run")
-    text = lines_of(cut.feed, corpus_of(opened.folder, cut), "valid")
+    opened = open_run(tmp_path / "run")
+    text = cut.feed.lines(corpus_of(opened.folder, cut), "valid")
     assert set(text.lengths) == {5}
 
 
@@ -153,7 +154,7 @@ def test_held_out_sentences_are_looked_at_before_anything_is_written(split, text
 def test_a_language_models_methods_refuse_it(tmp_path, small_text):
     train(recipe(small_text, steps=4), tmp_path / "run", False, Silent(), quiet)
     with pytest.raises(InfolmError, match="model of single sentences with a latent code"):
-        TrainedRun.open(tmp_path / "run")
+        LanguageRun.open(tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -62,14 +62,15 @@ def export(
     sentence-transformers  SentenceTransformer reads the folder.
     word2vec               a text file with the vectors of the words, for gensim and others.
     """
+    from infolm.families.base import open_run
     from infolm.models.encoder import Encoder
-    from infolm.trained import open_folder
 
     if pooling and form is not Form.sentence_transformers:
         raise InfolmError("--pooling is of sentence vectors: add --as sentence-transformers")
     if out.exists():
         raise InfolmError(f"{out} exists already: name another with --out")
-    _, recipe, tokenizer, model = open_folder(run)
+    opened = open_run(run)
+    recipe, tokenizer, model = opened.recipe, opened.tokenizer, opened.model
     if not isinstance(model, Encoder):
         raise InfolmError(
             f"{run} is a run of model.kind {recipe.model.kind}, and only encoders are exported: "

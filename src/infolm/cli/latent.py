@@ -14,8 +14,8 @@ from infolm.errors import InfolmError
 if TYPE_CHECKING:
     from infolm.evaluation.latent_suite import LatentSettings
     from infolm.evaluation.measurement import Measurement
+    from infolm.families.latent.run import LatentRun
     from infolm.generation.sampling import SamplingSettings
-    from infolm.trained_sentences import SentenceRun
 
 PANEL = "Models with a latent code"
 NO_WIDTH = (
@@ -149,7 +149,7 @@ def refuse(given: Mapping[str, Any], why: str) -> None:
 
 
 def evaluate_sentences(
-    run: "SentenceRun", splits: list[str], rank: Path | None, settings: "LatentSettings"
+    run: "LatentRun", splits: list[str], rank: Path | None, settings: "LatentSettings"
 ) -> "tuple[list[Measurement], list[str]]":
     """The ranking of a file's answers, or all measurements of the splits, and remarks."""
     from infolm.console import StageBars
@@ -193,7 +193,7 @@ class Wanted:
 
 
 def generate_sentences(
-    run: "SentenceRun",
+    run: "LatentRun",
     wanted: Wanted,
     settings: "SamplingSettings",
     seed: int,

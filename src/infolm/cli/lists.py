@@ -17,7 +17,7 @@ def recipes(
 ) -> None:
     """List the recipes with paper, corpus, size and expected result, or print one."""
     from infolm.config import load_recipe, recipe_names, recipe_text
-    from infolm.experiment import parameters
+    from infolm.families.train import parameters
 
     if name:
         print(recipe_text(name), end="")

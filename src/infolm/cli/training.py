@@ -1,7 +1,6 @@
 """`infolm train` and `infolm tune`."""
 
 import json
-import math
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,8 +34,8 @@ def train(
     """Train a model by a recipe; the result is a run's folder."""
     from infolm.config import load_recipe
     from infolm.console import StageBars, TrainingBar, bar, err
-    from infolm.experiment import train as train_run
-    from infolm.models.encoder import OF_ALL_WORDS
+    from infolm.families.base import family_of
+    from infolm.families.train import train as train_run
     from infolm.training.loop import Interrupted
 
     source, folder = _source(recipe, "recipe.yaml")
@@ -53,11 +52,7 @@ def train(
     unit = "nats" if encoder else "nats per token"
     if as_json:
         print(json.dumps({"run": str(out), "nll": best, "unit": unit}))
-    found = f"{best:.4f} {unit}"
-    if loaded.objective.kind in OF_ALL_WORDS:
-        found = f"perplexity of hidden words {math.exp(best):.2f}"
-    elif loaded.model.kind not in ("sentence", "symbol", "encoder"):
-        found = f"perplexity {math.exp(best):.2f}"
+    found = family_of(loaded).result(loaded, best)
     err.print(f"done: best validation {found}; the run is in {out}")
     alone = loaded.feed.kind != "stream"  # sentences by themselves have no recent past to cache
     err.print(f"next: infolm evaluate {out}{'' if alone else ' --cache'}")

@@ -172,9 +172,10 @@ def evaluate(
     from infolm.console import StageBars, err
     from infolm.evaluation import measurement
     from infolm.evaluation.latent_suite import LatentSettings
-    from infolm.trained import GENERATED, Asked, TrainedRun
-    from infolm.trained_encoder import EncoderRun
-    from infolm.trained_sentences import open_run
+    from infolm.families.base import open_run
+    from infolm.families.contrastive.run import EncoderRun
+    from infolm.families.latent.run import LatentRun
+    from infolm.families.running.run import GENERATED, Asked, LanguageRun
 
     if split not in (None, "valid", "test"):
         raise InfolmError(f"--split is valid or test, not '{split}'")
@@ -208,17 +209,18 @@ def evaluate(
     running = {"--temperature": temperature, "--dynamic": dynamic, "--mc": mc, "--cache": cache}
     running |= {"--episodic": episodic, "--streams": streams > 1, "--baseline": baseline}
     running |= {"--reverse": reverse, "--mi": information}
-    if isinstance(opened, TrainedRun):
+    if isinstance(opened, LanguageRun):
         refuse(own, NO_CODE.format(run))
         with StageBars() as stages:
-            results, changes, warnings = opened.evaluate(
-                splits, asked, chunk, streams, baseline, stages
-            )
+            evaluation = opened.evaluate(splits, asked, chunk, streams, baseline, stages)
+        results, warnings = evaluation.measurements, evaluation.warnings
+        changes = evaluation.extra["words"]
     elif isinstance(opened, EncoderRun):
         refuse(own | running, ENCODES.format(run))
         with StageBars() as stages:
             results = opened.evaluate(splits, stages)
     else:
+        assert isinstance(opened, LatentRun)
         refuse(running, NO_TEXT.format(run))
         latent = LatentSettings(
             weighted_samples=codes, eos=not no_eos, seed=seed, competitor=competitor
@@ -324,11 +326,12 @@ def generate(
     infolm generate RUN --interpolate "the first sentence" "and the last" --steps 9
     """
     from infolm.console import StageBars
+    from infolm.families.base import open_run
+    from infolm.families.contrastive.run import EncoderRun
+    from infolm.families.latent.run import LatentRun
+    from infolm.families.running.run import LanguageRun
     from infolm.generation.sampling import SamplingSettings
     from infolm.generation.text import write
-    from infolm.trained import TrainedRun
-    from infolm.trained_encoder import EncoderRun
-    from infolm.trained_sentences import open_run
 
     wanted = Wanted(
         interpolate,
@@ -358,7 +361,7 @@ def generate(
         greedy=greedy,
         forbid=(unk,) if no_unk and unk is not None else (),
     )
-    if not isinstance(opened, TrainedRun):
+    if isinstance(opened, LatentRun):
         refuse({"--prompt": prompt, "--cache": cache}, NO_TEXT.format(run))
         drawing = sampled or temperature != 1 or any((top_k, top_p, eta, typical))
         settings = settings if drawing else replace(settings, greedy=True)
@@ -366,6 +369,7 @@ def generate(
         return
     given = wanted.asked | {"--sampled": sampled, "--longest": longest, "--unknown": unknown}
     refuse(given, NO_CODE.format(run))
+    assert isinstance(opened, LanguageRun)
     with StageBars() as stages:
         recent = opened.cache_settings(cache, CHUNK, stages) if cache else None
     samples = write(opened.model, opened.tokenizer, prompt, tokens, num, seed, settings, recent)

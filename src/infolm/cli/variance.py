@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from infolm.data.pairs import SentencePairs
     from infolm.evaluation.gradient_variance import SentenceEnd
     from infolm.evaluation.signal import Signal
+    from infolm.families.base import Run
+    from infolm.families.running.run import LanguageRun
     from infolm.objectives.bmi import Bmi
     from infolm.objectives.monte_carlo import MonteCarloConfig
-    from infolm.trained import Opened, TrainedRun
 
 SAMPLES = "1,4,16"
 
@@ -49,8 +50,9 @@ def variance(
     weight's gradient in the second phase by the policy gradient, over that by importance-weighted
     RAML. The run's weights stay as they are.
     """
+    from infolm.families.base import open_run
+    from infolm.families.running.run import LanguageRun
     from infolm.objectives.monte_carlo import MonteCarloConfig
-    from infolm.trained import TrainedRun, open_folder
 
     try:
         import infolm.reports.variance  # noqa: F401
@@ -62,7 +64,7 @@ def variance(
     picture = out or run / "variance.png"
     if picture.suffix != ".png" or not picture.absolute().parent.is_dir():
         raise InfolmError(f"--out {picture}: name a .png file in a folder that exists")
-    opened = open_folder(run)
+    opened = open_run(run)
     if isinstance(opened.recipe.objective, MonteCarloConfig):
         if plain:
             raise InfolmError("--no-baseline is for runs with BMI, and this one has none")
@@ -73,35 +75,30 @@ def variance(
             f"{opened.recipe.objective.kind}: leave it out"
         )
     else:
-        _compare_policy(TrainedRun.open(run), batches, seed, not plain, picture, as_json)
+        _compare_policy(LanguageRun.open(run), batches, seed, not plain, picture, as_json)
 
 
 # -- Monte Carlo objectives -----------------------------------------------------------------
 
 
 def _compare_estimators(
-    opened: "Opened", samples: str, draws: int, seed: int, picture: Path, as_json: bool
+    opened: "Run", samples: str, draws: int, seed: int, picture: Path, as_json: bool
 ) -> None:
     from dataclasses import asdict
 
     from infolm.console import StageBars
-    from infolm.data.sentences import SentenceFeed, SentencesConfig
     from infolm.evaluation.signal import signal_to_noise
-    from infolm.experiment import corpus_of, lines_of
-    from infolm.models.sentence import SentenceModel
-    from infolm.models.symbol import SymbolModel
+    from infolm.models.latent import LatentModel
     from infolm.objectives.monte_carlo import MonteCarloConfig
     from infolm.reports.variance import draw_signals
     from infolm.training.loop import tensors
 
-    folder, recipe, tokenizer, model = opened
+    recipe, model = opened.recipe, opened.model
     own = recipe.objective
     assert isinstance(own, MonteCarloConfig)
-    assert isinstance(recipe.feed, SentencesConfig)
-    assert isinstance(model, SentenceModel | SymbolModel)
+    assert isinstance(model, LatentModel)
     configs = _alternatives(own, model.config.latent.kind, _counts(samples))
-    text = lines_of(recipe.feed, corpus_of(folder, recipe), "train")
-    feed = SentenceFeed(text, recipe.feed, seed, tokenizer.unk)
+    feed = recipe.feed.build(opened.corpus, "train", seed)
     batch = tensors(feed.next(), model.embedding.device)
     with StageBars() as stages:
         found = signal_to_noise(
@@ -200,7 +197,7 @@ def _print_about(about: dict[str, Any]) -> None:
 
 
 def _compare_policy(
-    opened: "TrainedRun", batches: int, seed: int, baseline: bool, picture: Path, as_json: bool
+    opened: "LanguageRun", batches: int, seed: int, baseline: bool, picture: Path, as_json: bool
 ) -> None:
     from infolm.console import StageBars
     from infolm.evaluation.gradient_variance import compare, estimators
@@ -227,22 +224,20 @@ def _compare_policy(
     _print_numbers(numbers)
 
 
-def _regulariser(run: "TrainedRun", seed: int) -> "tuple[Bmi, SentencePairs, SentenceEnd]":
+def _regulariser(run: "LanguageRun", seed: int) -> "tuple[Bmi, SentencePairs, SentenceEnd]":
     """The run's critic, its pairs of sentences in an order of `seed`, and where such sentences end.
 
     A sentence that the model draws is no longer than the longest that it has learnt from.
     """
     import numpy as np
 
-    from infolm.data.episodes import token_number
     from infolm.data.pairs import SentencePairs
     from infolm.evaluation.gradient_variance import SentenceEnd
-    from infolm.experiment import sentences_of
 
     bmi = run.bmi()
     config = bmi.config
-    text, tokenizer = sentences_of(config, run.corpus), run.tokenizer
-    ends = [token_number(end, tokenizer, "regularisers.bmi.ends") for end in config.ends]
+    text, tokenizer = config.text(run.corpus), run.tokenizer
+    ends = [tokenizer.number(end, "regularisers.bmi.ends") for end in config.ends]
     stops = () if config.segment else (tokenizer.eos, *ends)
     end = SentenceEnd(tokenizer.eos, stops, int(np.diff(text.bounds).max()))
     return bmi, SentencePairs(text, config.batch, config.geometric, seed), end

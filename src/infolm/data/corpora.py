@@ -130,8 +130,7 @@ class Corpus:
         return tokenizer.number(info.heading, f"the headings of {self.name}")
 
     def ends(self, tokens: Sequence[str]) -> list[int]:
-        """The numbers of tokens that end a sentence. A text may lack one: no sentence ends there.
-        """
+        """The numbers of tokens that end a sentence; those that the text lacks are left out."""
         tokenizer = self.tokenizer
         lacking = {NO_TOKEN, tokenizer.unk if tokenizer.kind == "wordpiece" else NO_TOKEN}
         return [

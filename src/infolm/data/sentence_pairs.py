@@ -7,8 +7,8 @@ import numpy.typing as npt
 from pydantic import Field
 
 from infolm.data.episodes import places
-from infolm.data.pairs import Sentences, sentences
 from infolm.data.feed import FEEDS, FeedConfig
+from infolm.data.pairs import Sentences, sentences
 from infolm.data.passes import Passes
 from infolm.data.tokens import Special
 from infolm.errors import InfolmError

@@ -16,14 +16,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from infolm.data.sequences import SequenceBatch
 from infolm.data.feed import Feed
+from infolm.data.sequences import SequenceBatch
 from infolm.evaluation.likelihood import evaluating
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.usage import seeded
 from infolm.models.encoder import Encoder
-from infolm.objectives.encoding import ALL_WORDS
 from infolm.objectives.base import Estimate, Objective
+from infolm.objectives.encoding import ALL_WORDS
 from infolm.training.loop import tensors
 
 SEED = 1

@@ -27,8 +27,7 @@ from torch import Tensor
 from infolm.errors import InfolmError
 from infolm.evaluation.likelihood import PLAIN, Chunk, Progress, cuts, tempered
 from infolm.evaluation.monte_carlo import MonteCarlo
-from infolm.models.recurrent import RecurrentModel
-from infolm.nn.cells.base import State
+from infolm.models.language import LanguageModel
 
 Rule = Literal["rms", "sgd"]
 Statistics = Mapping[str, Tensor]
@@ -67,7 +66,7 @@ class DynamicSettings:
 
 
 @contextmanager
-def learning(model: RecurrentModel) -> Iterator[None]:
+def learning(model: LanguageModel) -> Iterator[None]:
     """Gradients, and no dropout; in training mode, which the fused kernels of GPUs ask for."""
     training = model.training
     model.train()
@@ -78,11 +77,7 @@ def learning(model: RecurrentModel) -> Iterator[None]:
         model.train(training)
 
 
-def detached(state: Sequence[State]) -> list[State]:
-    return [tuple(tensor.detach() for tensor in layer) for layer in state]
-
-
-def gradients(model: RecurrentModel, nll: Tensor) -> list[Tensor]:
+def gradients(model: LanguageModel, nll: Tensor) -> list[Tensor]:
     """Of every parameter, in their order; zeros where the loss does not depend on it."""
     return list(
         torch.autograd.grad(
@@ -92,7 +87,7 @@ def gradients(model: RecurrentModel, nll: Tensor) -> list[Tensor]:
 
 
 def gradient_statistics(
-    model: RecurrentModel, tokens: npt.NDArray[Any], report: Progress | None = None
+    model: LanguageModel, tokens: npt.NDArray[Any], report: Progress | None = None
 ) -> dict[str, Tensor]:
     """The mean square gradient on `tokens` (N,), the training split; see COLUMNS.
 
@@ -111,12 +106,12 @@ def gradient_statistics(
     state = model.initial_state(columns)
     for done, start in enumerate(starts, 1):
         cut = torch.from_numpy(folded[:, start : start + STEPS + 1].T.astype(np.int64))
-        cut = cut.to(model.embedding.device)
+        cut = cut.to(model.device)
         with learning(model):
             output = model(cut[:-1], state)
             nll = model.nll_sum(output.hidden, cut[1:]) / cut[1:].numel()
             found = gradients(model, nll)
-        state = detached(output.state)
+        state = model.detached(output.state)
         torch._foreach_addcmul_(squares, found, found, 1 / len(starts))
         if report:
             report(done, len(starts))
@@ -128,7 +123,7 @@ class Adaptation:
     """Inside, the model's weights may be updated; after, they are its own again, to the bit."""
 
     def __init__(
-        self, model: RecurrentModel, settings: DynamicSettings, statistics: Statistics | None
+        self, model: LanguageModel, settings: DynamicSettings, statistics: Statistics | None
     ) -> None:
         self.model = model
         self.rate, self.decay = settings.rate, settings.decay
@@ -171,7 +166,7 @@ class Adaptation:
 
 
 def dynamic_stream(
-    model: RecurrentModel,
+    model: LanguageModel,
     tokens: npt.NDArray[Any],
     settings: DynamicSettings,
     statistics: Statistics | None = None,
@@ -187,12 +182,12 @@ def dynamic_stream(
     """
     state = model.initial_state(1)
     with Adaptation(model, settings, statistics) as adaptation:
-        for inputs, targets in cuts(tokens, settings.segment, model.embedding.device, report):
+        for inputs, targets in cuts(tokens, settings.segment, model.device, report):
             with learning(model):
                 output = model(inputs[:, None], state)
                 hidden = output.hidden[:, 0]
                 nll = model.nll_sum(hidden, targets) / len(targets)
-            state, hidden = detached(output.state), hidden.detach()
+            state, hidden = model.detached(output.state), hidden.detach()
             if samples:
                 yield samples.read(inputs, targets, temperatures)
             else:
@@ -223,7 +218,7 @@ def climb(loss: Callable[[float], float], start: float, factor: float) -> float:
 
 
 def tune(
-    model: RecurrentModel,
+    model: LanguageModel,
     tokens: npt.NDArray[Any],
     start: DynamicSettings,
     statistics: Statistics | None,

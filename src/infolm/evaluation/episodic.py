@@ -12,7 +12,7 @@ from torch import Tensor
 from infolm.data.episodes import group, sentence_bounds
 from infolm.errors import InfolmError
 from infolm.evaluation.likelihood import Progress, evaluating
-from infolm.models.recurrent import RecurrentModel
+from infolm.models.language import LanguageModel
 
 AREA = 4096
 """Tokens and padding of a batch."""
@@ -28,7 +28,7 @@ class Episode(NamedTuple):
 
 
 def episodes(
-    model: RecurrentModel,
+    model: LanguageModel,
     tokens: npt.NDArray[Any],
     eos: int,
     after: int | None = None,
@@ -44,7 +44,7 @@ def episodes(
     starts, lengths = bounds[:-1], np.diff(bounds)
     order = np.argsort(lengths, kind="stable")
     edges = group(lengths[order], AREA)
-    device, done = model.embedding.device, 0
+    device, done = model.device, 0
     for first, end in pairwise(edges):
         members = order[first:end]
         places = starts[members] + np.arange(lengths[members].max())[:, None]  # (T, B)
@@ -65,7 +65,7 @@ def episodes(
 
 
 def episodic_log_probs(
-    model: RecurrentModel,
+    model: LanguageModel,
     tokens: npt.NDArray[Any],
     eos: int,
     after: int | None = None,

@@ -33,7 +33,7 @@ from infolm.errors import InfolmError, RunError
 from infolm.evaluation.dynamic import gradients, learning
 from infolm.evaluation.likelihood import Progress
 from infolm.information.critics import Critic
-from infolm.models.recurrent import RecurrentModel
+from infolm.models.language import LanguageModel
 from infolm.objectives.bmi import (
     Bmi,
     beside,
@@ -68,7 +68,7 @@ class SentenceEnd(NamedTuple):
 
 
 def draw_sentence(
-    model: RecurrentModel, before: Tensor, end: SentenceEnd, generator: torch.Generator
+    model: LanguageModel, before: Tensor, end: SentenceEnd, generator: torch.Generator
 ) -> Tensor:
     """A sentence that goes on from each column of `before`, (T, M) -> (T', M).
 
@@ -121,7 +121,7 @@ def advantages(scores: Tensor, baseline: bool = True) -> tuple[Tensor, Tensor]:
 
 
 def policy_loss(
-    model: RecurrentModel, critic: Critic, eos: int, x: Tensor, y: Tensor, baseline: bool = True
+    model: LanguageModel, critic: Critic, eos: int, x: Tensor, y: Tensor, baseline: bool = True
 ) -> Tensor:
     """A scalar whose gradient is -g2 as estimated from the samples x (T, M) and y (T', M)."""
     start = torch.full_like(x[:1], eos)
@@ -132,7 +132,7 @@ def policy_loss(
     return nll + continuation_nll(model, torch.cat([start, x]), y, of_y)
 
 
-def raml_loss(model: RecurrentModel, bmi: Bmi, batch: PairBatch) -> Tensor:
+def raml_loss(model: LanguageModel, bmi: Bmi, batch: PairBatch) -> Tensor:
     """-sum_i w_i ln Q(Y_i | X_i), in nats per sentence (eq. 17); the weights are constants."""
     reward = bmi.reward(model, batch)
     weights = importance_weights(reward, batch.log_proposal, bmi.config.temperature)
@@ -140,7 +140,7 @@ def raml_loss(model: RecurrentModel, bmi: Bmi, batch: PairBatch) -> Tensor:
 
 
 def estimators(
-    model: RecurrentModel,
+    model: LanguageModel,
     bmi: Bmi,
     feed: SentencePairs,
     end: SentenceEnd,
@@ -158,7 +158,7 @@ def estimators(
             f"regularisers.bmi.batch is {feed.batch} here, and the policy gradient's baseline "
             f"needs {LEAST_SAMPLES} pairs: train with a larger batch, or more text"
         )
-    device = model.embedding.device
+    device = model.device
     generator = torch.Generator(device).manual_seed(seed)
     start = torch.full((1, feed.batch), end.eos, device=device)
 

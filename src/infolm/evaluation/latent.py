@@ -34,14 +34,15 @@ from torch import Tensor
 from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.likelihood import Progress, evaluating
-from infolm.models.latent import LatentModel
 from infolm.models.latent import (
     Categories,
+    LatentModel,
     Posterior,
     Proposal,
     Quantised,
     log_prior,
 )
+from infolm.models.sentence import SentenceModel
 from infolm.models.symbol import SymbolModel
 from infolm.training.loop import tensors
 
@@ -167,6 +168,7 @@ def log_likelihoods(
                 log_p = model.log_likelihood(codes[None], tensors(batch, device))[0]
                 words[numbers], ends[numbers] = log_p.cpu().double().numpy(), 0
             else:
+                assert isinstance(model, SentenceModel)
                 hidden = model.decode(codes, torch.from_numpy(batch.inputs).to(device), batch.sizes)
                 log_p = model.log_prob(hidden, torch.from_numpy(batch.targets).to(device))
                 rows = log_p.cpu().double().numpy()

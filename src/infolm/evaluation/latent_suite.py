@@ -38,8 +38,7 @@ from infolm.evaluation.posterior import (
 )
 from infolm.evaluation.usage import usage
 from infolm.information.estimate import ceiling
-from infolm.models.latent import LatentModel
-from infolm.models.latent import Posterior, Proposal, Quantised
+from infolm.models.latent import LatentModel, Posterior, Proposal, Quantised
 from infolm.objectives import estimators
 
 INFORMATION_SENTENCES = 10_000

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from infolm.models.build import AnyModel
-from infolm.models.recurrent import RecurrentModel
+from infolm.models.base import Model
+from infolm.models.language import LanguageModel
 
 Progress = Callable[[int, int], None]
 """Called with (tokens done, tokens in all)."""
@@ -32,13 +32,13 @@ class Chunk(NamedTuple):
 
 
 @contextmanager
-def evaluating(model: AnyModel) -> Iterator[torch.device]:
+def evaluating(model: Model) -> Iterator[torch.device]:
     """Dropout off and no gradients inside; the mode is put back after."""
     training = model.training
     model.eval()
     try:
         with torch.inference_mode():
-            yield model.embedding.device
+            yield model.device
     finally:
         model.train(training)
 
@@ -60,14 +60,14 @@ def cuts(
 
 
 def tempered(
-    model: RecurrentModel, x: Tensor, targets: Tensor, temperatures: Sequence[float]
+    model: LanguageModel, x: Tensor, targets: Tensor, temperatures: Sequence[float]
 ) -> Tensor:
     """ln p(target | x) at each temperature: (..., H), (...) -> (K, ...)."""
     return torch.stack([model.log_prob(x, targets, tau) for tau in temperatures])
 
 
 def one_stream(
-    model: RecurrentModel,
+    model: LanguageModel,
     tokens: npt.NDArray[Any],
     chunk: int,
     temperatures: Sequence[float] = PLAIN,
@@ -78,7 +78,7 @@ def one_stream(
     The numbers do not depend on `chunk` but for rounding.
     """
     state = model.initial_state(1)
-    for inputs, targets in cuts(tokens, chunk, model.embedding.device, report):
+    for inputs, targets in cuts(tokens, chunk, model.device, report):
         with evaluating(model):
             output = model(inputs[:, None], state)
             state = output.state
@@ -88,7 +88,7 @@ def one_stream(
 
 
 def log_probs(
-    model: RecurrentModel,
+    model: LanguageModel,
     tokens: npt.NDArray[Any],
     chunk: int,
     report: Progress | None = None,
@@ -99,7 +99,7 @@ def log_probs(
 
 
 def parallel_log_probs(
-    model: RecurrentModel,
+    model: LanguageModel,
     tokens: npt.NDArray[Any],
     streams: int,
     warm_up: int,
@@ -132,10 +132,7 @@ def parallel_log_probs(
             warm = model.initial_state(streams - 1)
             for first in range(-warm_up, 0, chunk):
                 _, warm = read(first, min(first + chunk, 0), starts[1:], warm)
-            state = [
-                tuple(torch.cat(parts, 1) for parts in zip(*layers, strict=True))
-                for layers in zip(state, warm, strict=True)
-            ]
+            state = model.joined([state, warm])
         rows = []
         for first in range(0, length, chunk):
             log_p, state = read(first, min(first + chunk, length), starts, state)

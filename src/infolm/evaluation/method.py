@@ -19,7 +19,7 @@ from infolm.evaluation.dynamic import DynamicSettings, Statistics, dynamic_strea
 from infolm.evaluation.likelihood import PLAIN, Chunk, Progress, one_stream
 from infolm.evaluation.monte_carlo import MonteCarlo, MonteCarloSettings, monte_carlo_stream
 from infolm.evaluation.neural_cache import CacheSettings, NeuralCache, mix
-from infolm.models.recurrent import RecurrentModel
+from infolm.models.language import LanguageModel
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Reading:
 
 
 def walk(
-    model: RecurrentModel,
+    model: LanguageModel,
     tokens: npt.NDArray[Any],
     method: Method,
     chunk: int,
@@ -103,7 +103,7 @@ def walk(
 
 
 def measure(
-    model: RecurrentModel,
+    model: LanguageModel,
     tokens: npt.NDArray[Any],
     methods: Sequence[Method],
     chunk: int,

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from infolm.errors import InfolmError
 from infolm.evaluation.likelihood import PLAIN, Chunk, Progress, cuts, tempered
-from infolm.models.recurrent import RecurrentModel
+from infolm.models.language import LanguageModel
 
 ELEMENTS = 2**25
 """Numbers a layer puts out at once for the samples that are read side by side."""
@@ -55,14 +55,12 @@ class MonteCarlo:
     one mask for a batch: a model with those reads its samples one after the other.
     """
 
-    def __init__(self, model: RecurrentModel, settings: MonteCarloSettings) -> None:
+    def __init__(self, model: LanguageModel, settings: MonteCarloSettings) -> None:
         self.model, self.settings = model, settings
-        shared = model.rates.embedding or model.rates.weight
-        width = 8 * model.config.layers * max(model.config.hidden, model.config.embedding)
-        columns = 1 if shared else max(1, ELEMENTS // (settings.span * width))
-        sizes = [columns] * (settings.samples // columns)
-        sizes += [settings.samples % columns] if settings.samples % columns else []
-        self._states = [model.initial_state(size) for size in sizes]
+        columns = 1 if model.one_mask else max(1, ELEMENTS // (settings.span * model.activations))
+        self._sizes = [columns] * (settings.samples // columns)
+        self._sizes += [settings.samples % columns] if settings.samples % columns else []
+        self._states = [model.initial_state(size) for size in self._sizes]
         self._seeds = torch.Generator().manual_seed(settings.seed)
         self._tokens = 0
         self._shares = torch.zeros((), dtype=torch.float64)  # (K, M), sums over tokens of p_i / p
@@ -75,8 +73,7 @@ class MonteCarlo:
         """
         parts, hidden = [], inputs.new_zeros(())
         with self._dropping():
-            for i, state in enumerate(self._states):
-                columns = state[0][0].shape[1]
+            for i, (columns, state) in enumerate(zip(self._sizes, self._states, strict=True)):
                 output = self.model(inputs[:, None].expand(-1, columns), state)
                 self._states[i] = output.state
                 wide = targets[:, None].expand(-1, columns)
@@ -105,7 +102,7 @@ class MonteCarlo:
     def _dropping(self) -> Iterator[None]:
         """Dropout on at its scaled rates, by random numbers of our own; all as it was after."""
         training = self.model.training
-        devices = [self.model.embedding.device] if self.model.embedding.is_cuda else []
+        devices = [self.model.device] if self.model.device.type == "cuda" else []
         with torch.random.fork_rng(devices), self.model.dropout_scaled(self.settings.rate):
             torch.manual_seed(int(torch.randint(2**62, (), generator=self._seeds)))
             self.model.train()
@@ -122,6 +119,6 @@ def monte_carlo_stream(
     report: Progress | None = None,
 ) -> Generator[Chunk]:
     """Walk through `tokens` (N,) once with all samples, as `one_stream` does with the model."""
-    device = samples.model.embedding.device
+    device = samples.model.device
     for inputs, targets in cuts(tokens, samples.settings.span, device, report):
         yield samples.read(inputs, targets, temperatures)

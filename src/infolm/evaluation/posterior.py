@@ -25,8 +25,7 @@ from infolm.evaluation.latent import (
     some,
 )
 from infolm.information.nearest import kozachenko_leonenko
-from infolm.models.latent import LatentModel
-from infolm.models.latent import Categories, Posterior, Proposal, Quantised
+from infolm.models.latent import Categories, LatentModel, Posterior, Proposal, Quantised
 
 ACTIVE = 0.01
 """A dimension is active if its mean has a variance above this over sentences (Burda et al. 2016);

@@ -23,6 +23,7 @@ import torch
 from lightning_fabric import Fabric
 
 from infolm.averaging.ema import Ema, EmaConfig
+from infolm.data.corpora import unigram_counts
 from infolm.data.stream import Stream, StreamConfig
 from infolm.evaluation.likelihood import Progress, log_probs, parallel_log_probs
 from infolm.evaluation.measurement import (
@@ -33,12 +34,11 @@ from infolm.evaluation.measurement import (
 )
 from infolm.models.recurrent import DropoutConfig, RecurrentConfig, RecurrentModel
 from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
-from infolm.data.corpora import unigram_counts
+from infolm.optimisation.optimisers import AdamConfig
+from infolm.optimisation.schedule import Schedule
 from infolm.training import checkpoint
 from infolm.training.loop import Interrupted, Loop, Term, TrainConfig, Validation
-from infolm.optimisation.optimisers import AdamConfig
 from infolm.training.run import RunFolder
-from infolm.optimisation.schedule import Schedule
 
 LEAST_TOKENS = 10_000
 """A text shorter than this teaches nothing that could be compared."""

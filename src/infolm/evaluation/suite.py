@@ -29,7 +29,7 @@ from infolm.evaluation.method import STATIC, Method, Reading, measure, walk
 from infolm.evaluation.neural_cache import CacheSettings, WordChange, tune, word_table
 from infolm.evaluation.reverse import Rows, reverse_measurements, yardstick
 from infolm.evaluation.temperature import GRID, best_temperature, interpolated
-from infolm.models.recurrent import RecurrentModel
+from infolm.models.language import LanguageModel
 
 WARM_UP = 200
 """Tokens that each of several parallel streams reads before it counts."""
@@ -54,7 +54,7 @@ class Subject:
     chunk: tokens read at a time. statistics: what dynamic evaluation by the rms rule needs.
     """
 
-    model: RecurrentModel
+    model: LanguageModel
     tokenizer: Tokenizer
     chunk: int
     report: Report

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from infolm.models.recurrent import RecurrentModel
+from infolm.models.language import LanguageModel
 
 COLDEST, HOTTEST = 0.25, 4.0
 """Where a temperature is looked for."""
@@ -28,7 +28,7 @@ GRID = tuple(np.geomspace(0.7, 1.4, 9).tolist())
 
 @torch.inference_mode()
 def slope_and_curvature(
-    model: RecurrentModel, hidden: Tensor, targets: Tensor, beta: float
+    model: LanguageModel, hidden: Tensor, targets: Tensor, beta: float
 ) -> tuple[float, float]:
     """Means over tokens of E_beta[z] - z_y and Var_beta[z]; hidden (N, H), targets (N,)."""
     rows = max(1, BLOCK_ELEMENTS // model.vocabulary)
@@ -43,7 +43,7 @@ def slope_and_curvature(
 
 
 def best_temperature(
-    model: RecurrentModel, hidden: Tensor, targets: Tensor, tolerance: float = 1e-6
+    model: LanguageModel, hidden: Tensor, targets: Tensor, tolerance: float = 1e-6
 ) -> float:
     """The tau with the lowest loss on the targets (N,) that the outputs (N, H) predict.
 

@@ -3,15 +3,14 @@
 import torch
 from torch import Tensor
 
-from infolm.data.sentences import Lines
 from infolm.data.feed import Feed
+from infolm.data.sentences import Lines
 from infolm.evaluation.contrastive import tallies
 from infolm.evaluation.likelihood import evaluating
 from infolm.evaluation.posterior import mutual_information
 from infolm.evaluation.usage import weigh
-from infolm.models.latent import LatentModel
 from infolm.models.encoder import Encoder
-from infolm.models.latent import Posterior
+from infolm.models.latent import LatentModel, Posterior
 from infolm.models.sentence import SentenceModel
 from infolm.objectives.base import Objective
 from infolm.objectives.estimators import augmented

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from infolm.data.tokens import SPECIAL, Tokenizer
 from infolm.errors import InfolmError
+from infolm.families.base import open_run
 from infolm.models.encoder import Encoder, need_transformers, transformers_config
-from infolm.trained import open_folder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -57,7 +57,8 @@ def open_encoder(path: Path) -> Pretrained:
 
 
 def _of_run(path: Path) -> Pretrained:
-    _, recipe, tokenizer, model = open_folder(path)
+    run = open_run(path)
+    recipe, tokenizer, model = run.recipe, run.tokenizer, run.model
     if not isinstance(model, Encoder):
         raise InfolmError(
             f"{path} is a run of model.kind {recipe.model.kind}, and only encoders are fine-tuned: "

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 
 from infolm.errors import InfolmError, RunError
-from infolm.experiment import one_device
 from infolm.finetuning import networks
 from infolm.finetuning.networks import Pretrained
 from infolm.finetuning.problems import Problem, Scores
 from infolm.finetuning.trial import Settings, Trial, fine_tune, score, steps_of
+from infolm.training.device import one_device
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

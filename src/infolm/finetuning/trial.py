@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from infolm.errors import RunError
-from infolm.experiment import one_device
 from infolm.finetuning.networks import Pretrained
 from infolm.finetuning.problems import Problem, Scores
 from infolm.optimisation.optimisers import AdamWConfig
 from infolm.optimisation.schedule import linear
+from infolm.training.device import one_device
 
 CLIP = 1.0
 DECAY = 0.01

@@ -24,11 +24,11 @@ from infolm.errors import InfolmError
 from infolm.evaluation.latent import centre, encoded, placed, posteriors
 from infolm.evaluation.likelihood import Progress
 from infolm.generation.sampling import SamplingSettings, draw, own_uniforms
-from infolm.models.latent import LatentModel
 from infolm.models.latent import (
     Categories,
     GaussianLatent,
     Latent,
+    LatentModel,
     Posterior,
     Proposal,
     Quantised,
@@ -176,6 +176,7 @@ def decode(
         if isinstance(model, SymbolModel):
             written += _symbols(model, part, settings, uniforms, eos)
         else:
+            assert isinstance(model, SentenceModel)
             written += _decoded(model, part, settings, uniforms, eos)
     return written
 

@@ -5,7 +5,6 @@ it rules out. Every one keeps at least one word.
 """
 
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,32 +13,10 @@ from torch.nn.functional import pad
 from infolm.errors import InfolmError
 from infolm.evaluation.likelihood import Progress
 from infolm.evaluation.neural_cache import CacheSettings, NeuralCache, mix
+from infolm.models.language import LanguageModel
 
 BLOCK = 128
 """Words that are summed up together."""
-
-
-class Output(Protocol):
-    """What a model gives for tokens (T, B)."""
-
-    @property
-    def hidden(self) -> Tensor:
-        """The last layer's output, (T, B, E)."""
-
-    @property
-    def state(self) -> Any:
-        """Tuples and lists of tensors whose dimension 1 is the batch."""
-
-
-class Model(Protocol):
-    """What `generate` asks of a model."""
-
-    def initial_state(self, batch: int, /) -> Any: ...
-
-    def __call__(self, tokens: Tensor, state: Any, /) -> Output: ...
-
-    def log_probs(self, hidden: Tensor, /) -> Tensor:
-        """ln p of the next word: (..., E) -> (..., V)."""
 
 
 def temperature(log_probs: Tensor, value: float) -> Tensor:
@@ -169,7 +146,7 @@ def draw(log_probs: Tensor, uniform: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def generate(
-    model: Model,
+    model: LanguageModel,
     prompt: Tensor,
     tokens: int,
     num: int,
@@ -189,7 +166,7 @@ def generate(
     uniforms = uniforms.to(prompt.device)
     output = model(prompt[:, None], model.initial_state(1))
     hidden = output.hidden[-1].expand(num, -1)
-    state = _repeat(output.state, num)
+    state = model.repeated(output.state, num)
     caches = [NeuralCache(cache.window, cache.flatness) for _ in range(num)] if cache else []
     for one in caches:
         one.append(output.hidden[:-1, 0], prompt[1:])
@@ -217,10 +194,3 @@ def own_uniforms(generator: torch.Generator, tokens: int) -> Tensor:
     """Random numbers (tokens,) in [0, 1) of a continuation's own."""
     seed = int(torch.randint(2**62, (1,), generator=generator))
     return torch.rand(tokens, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def _repeat(state: Any, num: int) -> Any:
-    """The same nest of tuples and lists, each tensor `num` times along the batch."""
-    if isinstance(state, Tensor):
-        return state.repeat_interleave(num, 1)
-    return type(state)([_repeat(part, num) for part in state])

@@ -9,14 +9,14 @@ from infolm.errors import InfolmError
 from infolm.evaluation.likelihood import Progress
 from infolm.evaluation.neural_cache import CacheSettings
 from infolm.generation.sampling import SamplingSettings, generate
-from infolm.models.recurrent import RecurrentModel
+from infolm.models.language import LanguageModel
 
 STREAMS = 100
 """Texts that are written side by side where a long one is wanted."""
 
 
 def write(
-    model: RecurrentModel,
+    model: LanguageModel,
     tokenizer: Tokenizer,
     prompt: str,
     tokens: int,
@@ -37,7 +37,7 @@ def write(
             f"the model's vocabulary lacks parts of the prompt: use others than {words}"
         )
     ids = [tokenizer.eos, *tokenizer.encode(prompt).tolist()]
-    device = model.embedding.device
+    device = model.device
     generator = torch.Generator().manual_seed(seed)
     samples = generate(
         model, torch.tensor(ids, device=device), tokens, num, settings, generator, cache
@@ -46,14 +46,14 @@ def write(
 
 
 def write_long(
-    model: RecurrentModel, eos: int, tokens: int, seed: int, report: Progress | None = None
+    model: LanguageModel, eos: int, tokens: int, seed: int, report: Progress | None = None
 ) -> npt.NDArray[np.int64]:
     """About `tokens` tokens as the model draws them, (`STREAMS`, T): T is rounded up.
 
     Each row is a text of its own, from <eos> and a state of zeros on, at temperature 1.
     """
     length = -(-tokens // STREAMS)
-    start = torch.tensor([eos], device=model.embedding.device)
+    start = torch.tensor([eos], device=model.device)
     generator = torch.Generator().manual_seed(seed)
     text = generate(model, start, length, STREAMS, SamplingSettings(), generator, report=report)
     return text.cpu().numpy()

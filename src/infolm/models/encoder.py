@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 Architecture = Literal["bert", "xlnet"]
 DEVIATION = 0.02
 """Of the normal distribution that weights begin with, BERT's."""
-OF_ALL_WORDS = ("mlm", "permutation")
-"""Objectives whose loss is the cross entropy of hidden words among all words."""
 BERT_SIZES = {
     "layers": "num_hidden_layers",
     "hidden": "hidden_size",

@@ -81,6 +81,11 @@ class LanguageModel(Model, ABC):
         """Whether some dropout has one mask for all columns: samples cannot go side by side."""
         return bool(self.rates.embedding or self.rates.weight)
 
+    @property
+    def activations(self) -> int:
+        """Numbers that a token needs in memory on its way, roughly."""
+        return 8 * sum(self.widths)
+
     def detached(self, state: State) -> State:
         """The same without gradient."""
         return _map(Tensor.detach, state)

@@ -156,6 +156,10 @@ class RecurrentModel(LanguageModel):
     def widths(self) -> list[int]:
         return self.stack.widths
 
+    @property
+    def activations(self) -> int:
+        return 8 * self.config.layers * max(self.config.hidden, self.config.embedding)
+
     def initial_state(self, batch: int) -> list[State]:
         """The state before any token: zeros."""
         return self.stack.initial_state(batch)
@@ -172,9 +176,7 @@ class RecurrentModel(LanguageModel):
         return Output(hidden, drop(hidden, rates.output, self.training, sizes), layers, after)
 
     def repeated(self, state: list[State], num: int) -> list[State]:
-        return [
-            tuple(tensor.repeat_interleave(num, 1) for tensor in layer) for layer in state
-        ]
+        return [tuple(tensor.repeat_interleave(num, 1) for tensor in layer) for layer in state]
 
     def joined(self, states: Sequence[list[State]]) -> list[State]:
         return [

@@ -25,6 +25,7 @@ class SymbolConfig(ModelConfig):
     """A model of lines with one word each: the word to a distribution over codes, and back."""
 
     capability = "latent"
+    longest = 1
     kind: Literal["symbol"] = "symbol"
     hidden: int = Field(128, ge=1, description="size of the embedding and of the layers")
     latent: LatentConfig = GaussianConfig(size=40)

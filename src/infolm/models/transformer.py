@@ -81,12 +81,12 @@ class TransformerConfig(ModelConfig):
     def unigram_start(self) -> bool:
         return self.softmax.bias == "unigram"
 
-    def _within_budget(self, vocabulary: int) -> Self:
+    def _within_budget(self, vocabulary: int) -> "TransformerConfig":
         """With the largest `hidden` whose model has at most `parameters`, if that is given."""
         if self.parameters is None:
             return self
 
-        def sized(units: int) -> Self:
+        def sized(units: int) -> "TransformerConfig":
             return self.model_copy(update={"hidden": 2 * self.heads * units})
 
         def size(units: int) -> int:
@@ -175,8 +175,13 @@ class Block(nn.Module):
         positions = torch.arange(len(memory), device=x.device)
         queries = rotate(found[:, :, 0], positions[-steps:])
         keys = rotate(memory[:, :, 0], positions)
-        result = functional.scaled_dot_product_attention(  # of (B, heads, T or S + T, D)
-            *(part.permute(1, 2, 0, 3) for part in (queries, keys, memory[:, :, 1])),
+        queries, keys, values = (  # (B, heads, T or S + T, D)
+            part.permute(1, 2, 0, 3) for part in (queries, keys, memory[:, :, 1])
+        )
+        result = functional.scaled_dot_product_attention(
+            queries,
+            keys,
+            values,
             attn_mask=seen,
             dropout_p=self.rates.state if self.training else 0.0,
         )

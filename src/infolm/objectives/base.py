@@ -94,6 +94,10 @@ class Setup(NamedTuple):
         return torch.from_numpy(self.corpus.word_counts()).to(self.device)
 
 
+Needs = Mapping[str, tuple[str, ...]]
+Releases = Mapping[str, Mapping[str, tuple[str, ...]]]
+
+
 class ObjectiveConfig(Section):
     """The section of a recipe that says what is learnt. Every kind is registered.
 
@@ -102,8 +106,11 @@ class ObjectiveConfig(Section):
     nothing with that value; on the command line, that value sets them back to their defaults.
     """
 
-    needs: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    releases: ClassVar[Mapping[str, Mapping[str, tuple[str, ...]]]] = {}
+    of_all_words: ClassVar[bool] = True
+    """Whether the true word is told from all others: else losses of other settings do not compare.
+    """
+    needs: ClassVar[Needs] = {}
+    releases: ClassVar[Releases] = {}
     if TYPE_CHECKING:
         kind: str
 
@@ -112,8 +119,7 @@ class ObjectiveConfig(Section):
         """The objective."""
 
     def fault(self, recipe: Any) -> str | None:
-        """What else is wrong with a recipe whose sections are of the kinds needed, in a sentence.
-        """
+        """What else is wrong with a recipe whose sections are of the right kinds, in a sentence."""
         return None
 
 

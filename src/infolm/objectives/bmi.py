@@ -22,13 +22,13 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from infolm.data.corpora import Corpus
 from infolm.data.pairs import PairBatch, SentencePairs, Sentences, segments, sentences
 from infolm.data.stream import PADDING
+from infolm.errors import InfolmError
 from infolm.information import bounds
 from infolm.information.critics import Critic, FiveWay
-from infolm.errors import InfolmError
 from infolm.models.language import LanguageModel
 from infolm.objectives.base import REGULARISERS, Estimate, Learner, RegulariserConfig, Setup
-from infolm.section import Section
 from infolm.optimisation.optimisers import load_optimiser
+from infolm.section import Section
 
 TRIGGERED = "triggered"
 """The event of the averager's that begins phase two."""
@@ -89,7 +89,7 @@ class BmiConfig(RegulariserConfig):
             raise InfolmError(
                 f"sentence {sizes.argmax() + 1:,} of the training split has {sizes.max():,} "
                 f"tokens, more than regularisers.bmi.longest, {self.longest:,}: raise that, name "
-                "tokens that end a sentence, as in regularisers.bmi.ends='[\".\", \"?\"]', or "
+                'tokens that end a sentence, as in regularisers.bmi.ends=\'[".", "?"]\', or '
                 "cut the text into equal stretches by regularisers.bmi.segment=40"
             )
         return found

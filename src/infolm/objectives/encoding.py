@@ -15,8 +15,8 @@ ALL_WORDS = "among all words"
 class EncoderObjectiveConfig(ObjectiveConfig):
     """An objective of an encoder.
 
-    item: what its loss is a mean over. of_all_words: whether the loss is the cross entropy of
-    hidden words among all words, so that e^loss is a perplexity.
+    item: what its loss is a mean over. Where it is `of_all_words`, e^loss is the perplexity of
+    hidden words.
     """
 
     item: ClassVar[str] = "hidden token"

@@ -1,19 +1,19 @@
 """Maximum likelihood, with AWD-LSTM's two penalties on activations and averaged dropout samples."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
 
 from infolm.data.stream import Batch
 from infolm.models.language import LanguageModel, Output, State
-from infolm.objectives.base import OBJECTIVES, Estimate, ObjectiveConfig, Setup
+from infolm.objectives.base import OBJECTIVES, Estimate, Needs, ObjectiveConfig, Setup
 
 
 class ActivationConfig(ObjectiveConfig):
     """Of language models, with AWD-LSTM's penalties on activations."""
 
-    needs = {"model.capability": ("language",), "feed.gives": ("text",)}
+    needs: ClassVar[Needs] = {"model.capability": ("language",), "feed.gives": ("text",)}
     kind: str
     ar: float = Field(0.0, ge=0, description="activation regularisation, alpha")
     tar: float = Field(0.0, ge=0, description="temporal activation regularisation, beta")
@@ -54,9 +54,7 @@ def _mean_square(x: Tensor, counted: Tensor | None) -> Tensor:
     return (x if counted is None else x[counted]).square().mean()
 
 
-def read(
-    model: LanguageModel, batch: Batch, carry: State | None, samples: int = 1
-) -> Output:
+def read(model: LanguageModel, batch: Batch, carry: State | None, samples: int = 1) -> Output:
     """The model's output on the batch, `samples` copies of it side by side: (T, D B, H).
 
     It goes on from the state `carry`, or from zeros where there is none or the batch is fresh.
@@ -108,9 +106,7 @@ class Likelihood:
     def __init__(self, config: LikelihoodConfig) -> None:
         self.config = config
 
-    def __call__(
-        self, model: LanguageModel, batch: Batch, carry: State | None
-    ) -> Estimate:
+    def __call__(self, model: LanguageModel, batch: Batch, carry: State | None) -> Estimate:
         samples = self.config.dropout_samples
         output = read(model, batch, carry, samples)
         x = output.dropped

@@ -1,6 +1,6 @@
 """Objectives of an encoder that is shown a part of each sequence: MLM, MLM-NCE, InfoWord."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -11,7 +11,7 @@ from infolm.models.encoder import Encoder
 from infolm.nn.contrast import LOG_ZERO, info_nce, log_sum_exp, wide
 from infolm.nn.gather import gather, processes
 from infolm.nn.nce import Noise
-from infolm.objectives.base import OBJECTIVES, Estimate, Setup
+from infolm.objectives.base import OBJECTIVES, Estimate, Needs, Setup
 from infolm.objectives.encoding import ALL_WORDS, SEQUENCES, EncoderObjectiveConfig
 from infolm.objectives.words import Among, Contrast, Table, among
 
@@ -22,7 +22,7 @@ MASKED = {**SEQUENCES, "feed.masking": ("tokens", "spans")}
 class MlmConfig(EncoderObjectiveConfig):
     """Masked language modelling: the hidden word among all words (Devlin et al. 2018)."""
 
-    needs = MASKED
+    needs: ClassVar[Needs] = MASKED
     of_all_words = True
     kind: Literal["mlm"] = "mlm"
 
@@ -55,7 +55,7 @@ class NegativesConfig(EncoderObjectiveConfig):
 class MlmNceConfig(NegativesConfig):
     """The hidden word among few: BERT-NCE (Kong et al. 2020, section 5.1)."""
 
-    needs = MASKED
+    needs: ClassVar[Needs] = MASKED
     kind: Literal["mlm-nce"] = "mlm-nce"
 
     def build(self, setup: Setup) -> "Masked":
@@ -66,7 +66,7 @@ class MlmNceConfig(NegativesConfig):
 class InfoWordConfig(NegativesConfig):
     """MLM-NCE, and which n-grams a sequence has lost (Kong et al. 2020, section 4)."""
 
-    needs = {**SEQUENCES, "feed.masking": ("spans",)}
+    needs: ClassVar[Needs] = {**SEQUENCES, "feed.masking": ("spans",)}
     kind: Literal["infoword"] = "infoword"
     lambda_mlm: float = Field(1.0, ge=0, description="the weight of the words")
     lambda_dim: float = Field(0.4, ge=0, description="the weight of the n-grams; paper: 0.4 to 1")

@@ -1,11 +1,11 @@
 """Mutual Information Machine learning (Livne et al. 2020, "SentenceMIM")."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
 from infolm.models.latent import Posterior, log_prior
-from infolm.objectives.base import OBJECTIVES, Setup
+from infolm.objectives.base import OBJECTIVES, Needs, Setup
 from infolm.objectives.sentence import (
     GAUSSIAN_SENTENCES,
     LatentObjectiveConfig,
@@ -17,7 +17,7 @@ from infolm.objectives.sentence import (
 class MimConfig(LatentObjectiveConfig):
     """A-MIM: high mutual information of sentence and code, by the loss alone."""
 
-    needs = GAUSSIAN_SENTENCES
+    needs: ClassVar[Needs] = GAUSSIAN_SENTENCES
     spread = 0.1  # its codes are not spread like the prior; so the paper, appendix D.3
     kind: Literal["mim"] = "mim"
 

@@ -1,6 +1,6 @@
 """Mutual-information constrained Monte Carlo objectives (Melis 2023, chapter 5)."""
 
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from infolm.data.sentences import SentenceBatch
 from infolm.models.latent import Proposal
-from infolm.objectives.base import OBJECTIVES, Estimate, Setup, Stateful
+from infolm.objectives.base import OBJECTIVES, Estimate, Needs, Releases, Setup, Stateful
 from infolm.objectives.estimators import (
     REPARAMETRISED,
     Augmentation,
@@ -32,8 +32,11 @@ DECAY = 0.99
 class MonteCarloConfig(LatentObjectiveConfig):
     """The likelihood bounded with several codes of a sentence, and a mutual information term."""
 
-    needs = {**LatentObjectiveConfig.needs, "model.latent.kind": ("gaussian", "categorical")}
-    releases = {
+    needs: ClassVar[Needs] = {
+        **LatentObjectiveConfig.needs,
+        "model.latent.kind": ("gaussian", "categorical"),
+    }
+    releases: ClassVar[Releases] = {
         "augment": {
             "none": ("lambda", "mi_samples", "alpha"),
             "kl": ("alpha",),

@@ -1,10 +1,7 @@
 """Noise-contrastive estimation, for vocabularies whose softmax is what training waits for."""
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -15,6 +12,7 @@ from infolm.nn.nce import Noise, binary_loss, log_z, ranking_loss
 from infolm.nn.softmax import counted
 from infolm.objectives.base import OBJECTIVES, Estimate, Setup
 from infolm.objectives.likelihood import ActivationConfig, read, regularised
+
 
 @OBJECTIVES.register
 class NceConfig(ActivationConfig):
@@ -70,13 +68,11 @@ class Nce:
         self.config = config
         self.noise = Noise(counts, config.power)
 
-    def __call__(
-        self, model: LanguageModel, batch: Batch, carry: State | None
-    ) -> Estimate:
+    def __call__(self, model: LanguageModel, batch: Batch, carry: State | None) -> Estimate:
         output = read(model, batch, carry)
         rows, targets = counted(output.dropped, batch.targets)
         loss, terms = self._contrast(model, rows.squeeze(1), targets)
-        return regularised(loss, terms, output, batch.targets, self.config)
+        return regularised(model, loss, terms, output, batch.targets, self.config)
 
     def _contrast(
         self, model: LanguageModel, x: Tensor, targets: Tensor

@@ -1,6 +1,6 @@
 """Next sentence prediction: does one sentence follow another? (Devlin et al. 2018)"""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -12,7 +12,7 @@ from infolm.information.bounds import jensen_shannon_information
 from infolm.models.encoder import Encoder
 from infolm.nn.contrast import info_nce
 from infolm.nn.gather import gather
-from infolm.objectives.base import OBJECTIVES, Estimate, Setup
+from infolm.objectives.base import OBJECTIVES, Estimate, Needs, Setup
 from infolm.objectives.encoding import PIECES, EncoderObjectiveConfig
 from infolm.objectives.words import Contrast
 
@@ -21,7 +21,7 @@ from infolm.objectives.words import Contrast
 class NextSentenceConfig(EncoderObjectiveConfig):
     """Next sentence prediction: the sentence that follows, told from drawn ones."""
 
-    needs = {**PIECES, "feed.kind": ("sentence-pairs",), "model.head": ("next",)}
+    needs: ClassVar[Needs] = {**PIECES, "feed.kind": ("sentence-pairs",), "model.head": ("next",)}
     item = "sentence"
     kind: Literal["nsp"] = "nsp"
     form: Literal["local", "global"] = Field(

@@ -1,13 +1,13 @@
 """Permutation language modelling: words predicted in a drawn order (Yang et al. 2019)."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from infolm.data.sequences import SequenceBatch
 from infolm.models.encoder import Encoder
-from infolm.objectives.base import OBJECTIVES, Estimate, Setup
+from infolm.objectives.base import OBJECTIVES, Estimate, Needs, Setup
 from infolm.objectives.encoding import ALL_WORDS, SEQUENCES, EncoderObjectiveConfig
 from infolm.objectives.words import Table, among_vocabulary
 
@@ -16,7 +16,11 @@ from infolm.objectives.words import Table, among_vocabulary
 class PermutationConfig(EncoderObjectiveConfig):
     """XLNet's: the last words of a drawn order, each from those before it."""
 
-    needs = {**SEQUENCES, "feed.masking": ("order",), "model.architecture": ("xlnet",)}
+    needs: ClassVar[Needs] = {
+        **SEQUENCES,
+        "feed.masking": ("order",),
+        "model.architecture": ("xlnet",),
+    }
     of_all_words = True
     kind: Literal["permutation"] = "permutation"
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from infolm.data.sentences import SentenceBatch
 from infolm.models.latent import Posterior
 from infolm.models.sentence import SentenceModel
-from infolm.objectives.base import OBJECTIVES, Estimate, ObjectiveConfig, Setup, Stateful
+from infolm.objectives.base import OBJECTIVES, Estimate, Needs, ObjectiveConfig, Setup, Stateful
 
 
 class LatentObjectiveConfig(ObjectiveConfig):
@@ -19,7 +19,7 @@ class LatentObjectiveConfig(ObjectiveConfig):
     deviation of the Gaussian codes that samples are written from.
     """
 
-    needs = {"model.capability": ("latent",), "feed.gives": ("sentences",)}
+    needs: ClassVar[Needs] = {"model.capability": ("latent",), "feed.gives": ("sentences",)}
     has_distribution: ClassVar[bool] = True
     spread: ClassVar[float] = 1.0
 
@@ -35,8 +35,8 @@ class LatentObjectiveConfig(ObjectiveConfig):
 
 
 GAUSSIAN_SENTENCES = {
-    **LatentObjectiveConfig.needs,
     "model.kind": ("sentence",),
+    "feed.gives": ("sentences",),
     "model.latent.kind": ("gaussian",),
 }
 
@@ -87,7 +87,7 @@ class SentenceObjective(Stateful):
 class AeConfig(LatentObjectiveConfig):
     """The auto-encoder: reconstruction alone, the code being the mean."""
 
-    needs = GAUSSIAN_SENTENCES
+    needs: ClassVar[Needs] = GAUSSIAN_SENTENCES
     has_distribution = False
     kind: Literal["ae"] = "ae"
 

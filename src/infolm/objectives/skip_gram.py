@@ -1,6 +1,6 @@
 """Skip-gram: a word told from others by what stands near it (Mikolov et al. 2013)."""
 
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -11,7 +11,7 @@ from infolm.models.encoder import Encoder
 from infolm.nn.contrast import info_nce, log_sum_exp
 from infolm.nn.gather import gather
 from infolm.nn.nce import Noise
-from infolm.objectives.base import OBJECTIVES, Estimate, Setup
+from infolm.objectives.base import OBJECTIVES, Estimate, Needs, Setup
 from infolm.objectives.encoding import ALL_WORDS, EncoderObjectiveConfig
 from infolm.objectives.words import Contrast
 
@@ -20,7 +20,7 @@ from infolm.objectives.words import Contrast
 class SkipGramConfig(EncoderObjectiveConfig):
     """Skip-gram: vectors of words from their neighbours (table 1 of Kong et al. 2020)."""
 
-    needs = {
+    needs: ClassVar[Needs] = {
         "model.capability": ("encoder",),
         "data.tokens": ("word", "wordpiece"),
         "feed.kind": ("windows",),

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch import Tensor
 from infolm.data.sentences import SentenceBatch
 from infolm.models.latent import Posterior
 from infolm.models.sentence import SentenceModel
-from infolm.objectives.base import OBJECTIVES, Estimate, Setup
+from infolm.objectives.base import OBJECTIVES, Estimate, Needs, Setup
 from infolm.objectives.sentence import (
     GAUSSIAN_SENTENCES,
     LatentObjectiveConfig,
@@ -52,7 +52,7 @@ class FreeBitsConfig(Section):
 class VaeConfig(LatentObjectiveConfig):
     """The negative ELBO, plain or with the remedies that were published for a collapse."""
 
-    needs = GAUSSIAN_SENTENCES
+    needs: ClassVar[Needs] = GAUSSIAN_SENTENCES
     kind: Literal["vae"] = "vae"
     kl: KlConfig = KlConfig()
     free_bits: FreeBitsConfig = FreeBitsConfig()

@@ -1,13 +1,13 @@
 """VQ-VAE: the code is the nearest entry of a codebook (van den Oord et al. 2017)."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
 
 from infolm.data.sentences import SentenceBatch
 from infolm.models.latent import Quantised
-from infolm.objectives.base import OBJECTIVES, Estimate, Setup
+from infolm.objectives.base import OBJECTIVES, Estimate, Needs, Setup
 from infolm.objectives.estimators import Draws, Settings
 from infolm.objectives.sentence import LatentObjectiveConfig
 
@@ -16,7 +16,7 @@ from infolm.objectives.sentence import LatentObjectiveConfig
 class VqConfig(LatentObjectiveConfig):
     """Reconstruction from the nearest entries of codebooks, and a commitment to them."""
 
-    needs = {**LatentObjectiveConfig.needs, "model.latent.kind": ("quantised",)}
+    needs: ClassVar[Needs] = {**LatentObjectiveConfig.needs, "model.latent.kind": ("quantised",)}
     kind: Literal["vq"] = "vq"
     commitment: float = Field(
         0.25, gt=0, description="beta: what it costs the encoder to be far from the entries"

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 from torch import nn, optim
 
+from infolm.optimisation.schedule import ScheduleConfig
 from infolm.registry import Registry
 from infolm.section import Section
-from infolm.optimisation.schedule import ScheduleConfig
 
 
 class OptimiserConfig(Section):

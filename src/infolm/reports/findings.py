@@ -5,8 +5,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from infolm.config import Recipe, load_recipe
 from infolm.data.corpora import Corpus, truth
 from infolm.data.tokens import Tokenizer
@@ -16,19 +14,18 @@ from infolm.evaluation.latent import some
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.posterior import picture
 from infolm.evaluation.suite import BASELINE, TrueLogProbs
-from infolm.experiment import corpus_of, lines_of
+from infolm.families.base import corpus_of
+from infolm.families.contrastive.report import is_encoder
+from infolm.families.latent.report import LatentFindings, LatentPlots, has_codes
+from infolm.families.latent.run import LatentRun
+from infolm.families.running.run import LanguageRun
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
-from infolm.models.build import build_model
 from infolm.models.encoder_decoder import EncoderDecoder
 from infolm.objectives.sentence import AeConfig
 from infolm.objectives.vq import VqConfig
-from infolm.reports.encoder import is_encoder
 from infolm.reports.history import History
-from infolm.reports.latent import LatentFindings, LatentPlots, has_codes
 from infolm.reports.regularisers import warnings
-from infolm.trained import TrainedRun
-from infolm.trained_sentences import SentenceRun
 from infolm.training import checkpoint
 from infolm.training.run import RunFolder, read_metrics
 
@@ -119,9 +116,7 @@ class Findings:
 
     @property
     def weights(self) -> int:
-        with torch.device("meta"):
-            model = build_model(self.recipe.model, len(self.tokenizer))
-        return sum(parameter.numel() for parameter in model.parameters())
+        return self.recipe.model.parameters_of(len(self.tokenizer))
 
     @property
     def finished(self) -> bool:
@@ -167,8 +162,8 @@ def latent(folder: RunFolder, corpus: Corpus | None) -> LatentFindings | None:
     None where there are no weights yet, or no corpus."""
     if corpus is None or not folder.model.exists():
         return None
-    run = SentenceRun.open(folder.path)
-    text = lines_of(run.feed, corpus, "valid")
+    run = LatentRun.open(folder.path)
+    text = run.feed.lines(corpus, "valid")
     chosen = some(text, RECONSTRUCTIONS, SAMPLE_SEED)
     longest = 2 * int(chosen.lengths.max())  # a spoilt code may have no end
     writer = run.writer(seed=SAMPLE_SEED, longest=longest, unknown=True)
@@ -221,7 +216,7 @@ def samples(folder: RunFolder) -> list[str]:
     recipe = load_recipe(str(folder.recipe))
     if has_codes(recipe) or is_encoder(recipe):  # see `latent`; an encoder writes nothing
         return []
-    run = TrainedRun.open(folder.path)
+    run = LanguageRun.open(folder.path)
     if isinstance(run.model, EncoderDecoder):  # which writes only what it has read
         return []
     settings = SamplingSettings()

@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from infolm.averaging.base import RAW
 from infolm.averaging.two_tailed import LONG, SHORT
-from infolm.config import ENCODING
+from infolm.objectives.base import OBJECTIVES
 from infolm.objectives.bmi import PHASE_TWO, TRIGGERED
+from infolm.objectives.encoding import EncoderObjectiveConfig
 
 ENDING = 20
 """The end of a series is its last tenth, but so many records at least."""
@@ -201,7 +202,7 @@ def _codes(
 def _contrasts(
     steps: Sequence[dict[str, Any]], validations: Sequence[dict[str, Any]], main: str
 ) -> Contrasts | None:
-    if main not in ENCODING:
+    if not issubclass(OBJECTIVES.get(main, type(None)), EncoderObjectiveConfig):
         return None
     return Contrasts(
         nll=_series(validations, "nll"),

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 
 from infolm.evaluation.posterior import Picture
+from infolm.families.latent.report import LatentPlots
 from infolm.reports.curves import STYLE, TRAINING, VALIDATION, as_svg
-from infolm.reports.latent import LatentPlots
 from infolm.reports.page import COLOURS
 
 BINS = 50

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -15,22 +16,31 @@ import torch
 from infolm.config import Expected
 from infolm.evaluation.measurement import BLOCKS, Measurement
 from infolm.evaluation.suite import BASELINE, LANGUAGE
-from infolm.models.encoder import OF_ALL_WORDS, EncoderConfig
-from infolm.models.encoder_decoder import EncoderDecoderConfig
-from infolm.models.latent import AnyLatentConfig, CategoricalConfig, GaussianConfig
-from infolm.models.recurrent import RecurrentConfig
-from infolm.models.sentence import CoderConfig, SentenceConfig
-from infolm.models.symbol import SymbolConfig
-from infolm.objectives.bmi import PHASE_TWO
-from infolm.objectives.monte_carlo import MonteCarloConfig
-from infolm.objectives.vae import CAUGHT_UP, VaeConfig
-from infolm.objectives.vq import VqConfig
-from infolm.reports.encoder import (
+from infolm.families.contrastive.report import (
     encoder_caption,
     encoder_table,
     encoder_words,
     is_encoder,
 )
+from infolm.families.latent.report import (
+    has_codes,
+    latent_of,
+    latent_section,
+    latent_table,
+    reconstruction_section,
+)
+from infolm.models.encoder import EncoderConfig
+from infolm.models.encoder_decoder import EncoderDecoderConfig
+from infolm.models.latent import AnyLatentConfig, CategoricalConfig, GaussianConfig
+from infolm.models.recurrent import RecurrentConfig
+from infolm.models.sentence import CoderConfig, SentenceConfig
+from infolm.models.symbol import SymbolConfig
+from infolm.nn.cells.base import CELLS
+from infolm.objectives.bmi import PHASE_TWO
+from infolm.objectives.monte_carlo import MonteCarloConfig
+from infolm.objectives.sentence import LatentObjectiveConfig
+from infolm.objectives.vae import CAUGHT_UP
+from infolm.objectives.vq import VqConfig
 from infolm.reports.findings import (
     INTERPOLATION,
     SAMPLE_SEED,
@@ -39,13 +49,6 @@ from infolm.reports.findings import (
     Findings,
 )
 from infolm.reports.history import Series
-from infolm.reports.latent import (
-    has_codes,
-    latent_of,
-    latent_section,
-    latent_table,
-    reconstruction_section,
-)
 from infolm.reports.page import (
     code,
     commands,
@@ -79,13 +82,6 @@ TOKENS = {
     "byte": "bytes",
     "bpe": "byte pairs",
     "wordpiece": "word pieces",
-}
-CELLS = {
-    "lstm": "LSTM",
-    "gru": "GRU",
-    "elman": "Elman",
-    "rewired": "Rewired LSTM",
-    "multiplicative": "multiplicative LSTM",
 }
 EVENTS = {
     "triggered": "from here on the answer is the mean of the iterates",
@@ -172,8 +168,9 @@ def architecture(found: Findings) -> str:
     model = found.recipe.model
     if isinstance(model, EncoderConfig):
         return encoder_words(found.recipe)
+    words = getattr(found.recipe.objective, "words", "")
     if isinstance(model, SymbolConfig):
-        opening = f"A model of single symbols ({objective(found)}) with {size(model.latent)}"
+        opening = f"A model of single symbols ({words}) with {size(model.latent)}"
         return f"{opening}, an encoder and a decoder of {model.hidden:,} units, and"
     if isinstance(model, SentenceConfig):
         both = " in both directions" if model.bidirectional else ""
@@ -181,23 +178,10 @@ def architecture(found: Findings) -> str:
         sides = f"an encoder of {encoder} and a decoder of {decoder}"
         if model.encoder == model.decoder and not both:
             sides = f"an encoder and a decoder of {encoder} each"
-        return f"A sentence model ({objective(found)}) with {size(model.latent)}, {sides}, and"
-    return f"A language model of {layers(model)}"
-
-
-def objective(found: Findings) -> str:
-    """'objective vae'; of a Monte Carlo objective also by which estimator, and what is added."""
-    config = found.recipe.objective
-    if not isinstance(config, MonteCarloConfig):
-        return f"objective {config.kind}"
-    settings = [f"{config.estimator} of {config.samples:,} sample{'s'[: config.samples != 1]}"]
-    if config.augment in ("kl", "renyi"):
-        settings.append(f"{config.augment} with lambda {config.weight:g}")
-    if config.augment == "power":
-        settings.append("power")
-    if config.augment in ("renyi", "power"):
-        settings.append(f"alpha {config.alpha:g}")
-    return f"objective {config.kind}: {', '.join(settings)}"
+        return f"A sentence model ({words}) with {size(model.latent)}, {sides}, and"
+    if isinstance(model, RecurrentConfig):
+        return f"A language model of {layers(model)}"
+    return f"A language model of kind {model.kind}"
 
 
 def size(latent: AnyLatentConfig) -> str:
@@ -218,34 +202,21 @@ def layers(model: RecurrentConfig | CoderConfig) -> str:
     mogrifier = "Mogrifier " if model.mogrifier.rounds else ""
     size = f" of {model.hidden:,} units" if isinstance(model, CoderConfig) else ""
     plural = "" if model.layers == 1 else "s"
-    return f"{model.layers} {mogrifier}{CELLS[model.cell]} layer{plural}{size}"
+    return f"{model.layers} {mogrifier}{CELLS[model.cell].label} layer{plural}{size}"
 
 
 def best_loss(found: Findings, loss: float) -> str:
     """The validation loss as what it is: a perplexity, a bound on one, or the objective's own."""
     shown = strong(number(perplexity(loss), 2))
-    if found.recipe.objective.kind in OF_ALL_WORDS:
+    if is_encoder(found.recipe) and found.recipe.objective.of_all_words:
         return f"perplexity of hidden words is {shown}"
     if is_encoder(found.recipe):
         return f"loss is {strong(number(loss, 3))} nats"
     if not has_codes(found.recipe):
         return f"perplexity is {shown}"
-    if bound := _bound(found):
+    if bound := cast(LatentObjectiveConfig, found.recipe.objective).bound:
         return f"perplexity is at most {shown}, by {bound}"
     return f"loss is {strong(number(loss, 3))} nats per token"
-
-
-def _bound(found: Findings) -> str:
-    """Which bound on the likelihood the objective is; empty where it is none."""
-    match found.recipe.objective:
-        case VaeConfig() as config if config.kl.weight == 1:
-            return "the ELBO"
-        case MonteCarloConfig(weight=0) as config if config.augment != "power" or config.alpha == 1:
-            return f"the bound with {config.samples:,} code{'s'[: config.samples != 1]} a sentence"
-        case VqConfig():
-            return "the bound with its one code"
-        case _:
-            return ""
 
 
 def coded(found: Findings) -> list[str]:

@@ -10,9 +10,8 @@ from infolm.data.sentences import SentencesConfig
 from infolm.evaluation.latent import Array, some
 from infolm.evaluation.latent_suite import per_sentence, per_token
 from infolm.evaluation.usage import usage, weigh
-from infolm.experiment import corpus_of, lines_of
+from infolm.families.base import corpus_of, open_run
 from infolm.models.latent import LatentModel
-from infolm.trained import open_folder
 from infolm.training import checkpoint
 
 SEED = 1
@@ -39,12 +38,12 @@ def measure(
 
     report: called with the split and the share of it that is done.
     """
-    run = open_folder(path)
+    run = open_run(path)
     model, feed = cast(LatentModel, run.model), cast(SentencesConfig, run.recipe.feed)
     corpus = corpus_of(run.folder, run.recipe)
     found: dict[str, Any] = {}
     for split in splits:
-        lines = lines_of(feed, corpus, split)
+        lines = feed.lines(corpus, split)
         if sentences is not None:
             lines = some(lines, sentences, SEED)
 

@@ -20,7 +20,7 @@ import torch
 
 from infolm.config import Recipe
 from infolm.errors import InfolmError
-from infolm.experiment import train
+from infolm.families.train import train
 from infolm.reproduction.measure import measure
 from infolm.training.loop import Interrupted
 from infolm.tuning.claims import FileClaims

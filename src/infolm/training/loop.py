@@ -20,11 +20,11 @@ from infolm.averaging.tail import worse_than_recent
 from infolm.data.feed import Feed
 from infolm.errors import RunError
 from infolm.objectives.base import Estimate, Learner, Objective, Stateful
+from infolm.optimisation.optimisers import load_optimiser
+from infolm.optimisation.schedule import Schedule
 from infolm.section import Section
 from infolm.training import checkpoint
-from infolm.optimisation.optimisers import load_optimiser
 from infolm.training.run import MetricsLog, RunFolder
-from infolm.optimisation.schedule import Schedule
 
 Precision = Literal["32-true", "bf16-mixed"]
 BLOWN_UP = 1.0

@@ -10,7 +10,7 @@ from infolm.config import Recipe
 from infolm.data.corpora import load as load_corpus
 from infolm.data.ingest import Report
 from infolm.errors import InfolmError, RunError
-from infolm.models.encoder import OF_ALL_WORDS, EncoderConfig
+from infolm.objectives.base import OBJECTIVES
 from infolm.tuning import results
 from infolm.tuning.study import (
     PER_MILLE,
@@ -51,10 +51,16 @@ def tune(
     """
     if trials < 1:
         raise InfolmError(f"--trials is {trials}: a study needs one trial at least")
-    if isinstance(recipe.model, EncoderConfig) and recipe.objective.kind not in OF_ALL_WORDS:
+    if not recipe.objective.of_all_words:
+        needs = recipe.objective.needs["model.capability"]
+        others = [
+            kind
+            for kind, config in OBJECTIVES.items()
+            if config.of_all_words and config.needs.get("model.capability") == needs
+        ]
         raise InfolmError(
             "a study compares perplexities, and an encoder has one where it tells words from all "
-            f"others; objective.kind is {recipe.objective.kind}: take {' or '.join(OF_ALL_WORDS)}"
+            f"others; objective.kind is {recipe.objective.kind}: take {' or '.join(others)}"
         )
     check_space(recipe)
     folder = StudyFolder(out)

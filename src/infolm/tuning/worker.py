@@ -18,7 +18,7 @@ from optuna.trial import Trial
 
 from infolm.config import Recipe, load_recipe
 from infolm.errors import InfolmError
-from infolm.experiment import train
+from infolm.families.train import train
 from infolm.training.loop import Interrupted
 from infolm.tuning.study import PER_MILLE, Study, StudyFolder, Task, with_values
 from infolm.workers import Alone, outcome

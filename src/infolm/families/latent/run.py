@@ -2,18 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import cast
 
-from torch import nn
-
-from infolm.config import Recipe
 from infolm.data.answers import read_questions
-from infolm.data.corpora import Corpus
 from infolm.data.ingest import Report
 from infolm.data.sentences import Lines, SentencesConfig
-from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation import measurement
 from infolm.evaluation.bleu import bleu_measurements
@@ -39,7 +34,7 @@ from infolm.evaluation.ranking import (
     ranking_measurements,
     shortest,
 )
-from infolm.experiment import corpus_of, lines_of
+from infolm.families.base import Run
 from infolm.generation.latent import (
     GREEDY,
     MEAN,
@@ -49,16 +44,9 @@ from infolm.generation.latent import (
     reconstruct,
 )
 from infolm.generation.sampling import SamplingSettings
-from infolm.models.latent import LatentModel
-from infolm.models.encoder import Encoder
-from infolm.models.latent import CategoricalConfig, GaussianConfig, GaussianLatent
-from infolm.models.recurrent import RecurrentModel
+from infolm.models.latent import CategoricalConfig, GaussianConfig, LatentModel
 from infolm.models.sentence import SentenceModel
-from infolm.objectives.mim import MimConfig
-from infolm.objectives.sentence import AeConfig
-from infolm.trained import TrainedRun, open_folder
-from infolm.trained_encoder import EncoderRun
-from infolm.training.run import RunFolder
+from infolm.objectives.sentence import LatentObjectiveConfig
 
 CODES = {
     "mean": "the mean of q(z | x)",
@@ -70,24 +58,21 @@ CODES = {
 
 
 @dataclass(frozen=True)
-class SentenceRun:
-    """A run of a model with a latent code of any kind: its recipe, vocabulary and best weights, in
-    evaluation mode."""
+class LatentRun(Run):
+    """A run of a model with a latent code of any kind."""
 
-    folder: RunFolder
-    recipe: Recipe
-    tokenizer: Tokenizer
     model: LatentModel
 
     @classmethod
-    def open(cls, path: Path) -> "SentenceRun":
-        opened = open_run(path)
-        if not isinstance(opened, SentenceRun):
-            raise InfolmError(
-                f"{path} has no latent code, its model being of kind {opened.recipe.model.kind}: "
-                "take a run whose model.kind is sentence, such as one of sentence-mim/demo"
-            )
-        return opened
+    def refusal(cls, run: Run) -> str:
+        return (
+            f"has no latent code, its model being of kind {run.recipe.model.kind}: take a run "
+            "whose model.kind is sentence, such as one of sentence-mim/demo"
+        )
+
+    @property
+    def objective(self) -> LatentObjectiveConfig:
+        return cast(LatentObjectiveConfig, self.recipe.objective)
 
     @property
     def feed(self) -> SentencesConfig:
@@ -97,7 +82,7 @@ class SentenceRun:
     def has_distribution(self) -> bool:
         """Whether codes have a distribution, given a sentence and without; an auto-encoder's have
         none."""
-        return not isinstance(self.recipe.objective, AeConfig)
+        return self.objective.has_distribution
 
     @property
     def scales(self) -> dict[str, float]:
@@ -117,16 +102,11 @@ class SentenceRun:
     def deviation(self) -> float:
         """Of the codes N(0, deviation^2) that samples are written from: the prior's, but for MIM,
         whose codes are not spread like the prior, what the paper takes (appendix D.3)."""
-        return 0.1 if isinstance(self.recipe.objective, MimConfig) else 1.0
-
-    @cached_property
-    def corpus(self) -> Corpus:
-        """The text the run was trained on, in the run's own vocabulary."""
-        return corpus_of(self.folder, self.recipe)
+        return self.objective.spread
 
     def lines(self, split: str) -> Lines:
         """The sentences of a split, as the run's recipe reads them."""
-        return lines_of(self.feed, self.corpus, split)
+        return self.feed.lines(self.corpus, split)
 
     def writer(
         self,
@@ -235,18 +215,3 @@ class SentenceRun:
             results += ranking_measurements(ranking, split=path.name, method=method, notes=notes)
         measurement.keep(self.folder.measurements, results)
         return results
-
-
-def open_run(path: Path) -> TrainedRun | SentenceRun | EncoderRun:
-    """The run in a folder, of whichever kind."""
-    folder, recipe, tokenizer, model = open_folder(path)
-    if isinstance(model, RecurrentModel):
-        return TrainedRun(folder, recipe, tokenizer, model)
-    if isinstance(model, Encoder):
-        return EncoderRun(folder, recipe, tokenizer, model)
-    if isinstance(recipe.objective, AeConfig) and isinstance(model.latent, GaussianLatent):
-        # Nothing has taught its variance: a code drawn from q is the mean, as near as may be.
-        latent = model.latent
-        nn.init.zeros_(latent.log_variance.weight)
-        nn.init.constant_(latent.log_variance.bias, latent.config.least_log_variance)
-    return SentenceRun(folder, recipe, tokenizer, model)

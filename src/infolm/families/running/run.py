@@ -4,16 +4,13 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from infolm.config import Recipe, load_recipe
-from infolm.data.corpora import Corpus, truth
+from infolm.data.corpora import truth
 from infolm.data.episodes import EpisodesConfig, marker
 from infolm.data.ingest import Report
 from infolm.data.stream import StreamConfig
-from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation import dynamic, measurement, suite
 from infolm.evaluation.dynamic import DynamicSettings, Rule, Statistics
@@ -25,15 +22,14 @@ from infolm.evaluation.monte_carlo import MonteCarloSettings
 from infolm.evaluation.neural_cache import CacheSettings, WordChange
 from infolm.evaluation.reverse import LEAST_TOKENS, Rows, stretches
 from infolm.evaluation.suite import Subject
-from infolm.experiment import BMI, corpus_of, one_device
+from infolm.families.base import Evaluation, Run, family_of
 from infolm.generation.text import STREAMS, write_long
-from infolm.models.build import AnyModel, build_model
-from infolm.models.encoder import Encoder
-from infolm.models.recurrent import RecurrentModel
-from infolm.objectives.bmi import Bmi
+from infolm.models.language import LanguageModel
+from infolm.objectives.bmi import Bmi, BmiConfig
 from infolm.training import checkpoint
-from infolm.training.run import RunFolder
+from infolm.training.device import one_device
 
+BMI = BmiConfig.kind
 TUNE, TUNED = "tune", "tuned"
 """Requests for settings found on the validation split: now, or before if they still hold."""
 
@@ -76,71 +72,23 @@ class Asked:
     real: bool = False
 
 
-class Evaluation(NamedTuple):
-    """measurements: also kept in the run's folder. changes: what the cache changes for each word of
-    the last split. warnings: why a measurement should not be taken as it stands."""
-
-    measurements: list[Measurement]
-    changes: list[WordChange]
-    warnings: list[str]
-
-
-class Opened(NamedTuple):
-    """A run's recipe, vocabulary and best weights, in evaluation mode."""
-
-    folder: RunFolder
-    recipe: Recipe
-    tokenizer: Tokenizer
-    model: AnyModel
-
-
-def open_folder(path: Path) -> Opened:
-    """The run in a folder, or a clear refusal."""
-    folder = RunFolder.existing(path)
-    recipe = load_recipe(str(folder.recipe))
-    if not folder.model.exists():
-        raise InfolmError(
-            f"{path} has no model yet: its training ended before the first validation; "
-            f"go on with `infolm train {path} --resume`"
-        )
-    tokenizer = Tokenizer.load(folder.tokenizer)
-    model = build_model(recipe.model, len(tokenizer), tokenizer)
-    checkpoint.load_weights(folder.model, model)
-    one_device("auto").to_device(model)
-    return Opened(folder, recipe, tokenizer, model.eval())
-
-
 @dataclass(frozen=True)
-class TrainedRun:
+class LanguageRun(Run):
     """A run of a language model opened for use."""
 
-    folder: RunFolder
-    recipe: Recipe
-    tokenizer: Tokenizer
-    model: RecurrentModel
+    model: LanguageModel
 
     @classmethod
-    def open(cls, path: Path) -> "TrainedRun":
-        folder, recipe, tokenizer, model = open_folder(path)
-        if not isinstance(model, RecurrentModel):
-            what = "a model of single sentences with a latent code"
-            if isinstance(model, Encoder):
-                what = "an encoder, which predicts only what is hidden from it"
-            raise InfolmError(
-                f"{path} is {what}, and this needs a language model that reads a running text: "
-                "take another run"
-            )
-        return cls(folder, recipe, tokenizer, model)
-
-    @cached_property
-    def corpus(self) -> Corpus:
-        """The text the run was trained on, in the run's own vocabulary."""
-        return corpus_of(self.folder, self.recipe)
+    def refusal(cls, run: Run) -> str:
+        return (
+            f"is {family_of(run.recipe).a}, and this needs a language model that reads a running "
+            "text: take another run"
+        )
 
     def bmi(self) -> Bmi:
         """The run's regulariser, with the critic that it has learnt."""
-        config, folder = self.recipe.regularisers.bmi, self.folder
-        if config is None:
+        config, folder = self.recipe.regularisers.chosen().get(BMI), self.folder
+        if not isinstance(config, BmiConfig):
             raise InfolmError(
                 f"{folder.path} was trained without BMI, and has no critic to reward sentences: "
                 "train one with regularisers.bmi.weight=0.1"
@@ -239,7 +187,7 @@ class TrainedRun:
                 lambda done, total: report(stage, done, total),
             )
             checkpoint.save(kept, found)
-        device = self.model.embedding.device
+        device = self.model.device
         return {name: square.to(device) for name, square in checkpoint.load(kept).items()}
 
     def _kept(
@@ -347,7 +295,7 @@ class TrainedRun:
         order = [*splits, WRITTEN, "train"]
         results.sort(key=lambda result: order.index(result.split))
         measurement.keep(self.folder.measurements, results)
-        return Evaluation(results, changes, warnings)
+        return Evaluation(results, warnings, {"words": changes})
 
     def _check_text(self, asked: Asked) -> None:
         """Refuse a text that cannot be written or is too short, before any work."""

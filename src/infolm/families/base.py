@@ -1,0 +1,161 @@
+"""A family: what one does with models of one capability, from validation to export.
+
+The families are `running` (language models of running text), `latent` (models with a latent code)
+and `contrastive` (encoders). Each is a folder whose module `family` registers it, and the only
+place that knows what belongs to it. Everything else asks `family_of`, or a `Run`.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, Self
+
+from infolm.config import Recipe, load_recipe
+from infolm.data.corpora import Corpus, load
+from infolm.data.ingest import Report
+from infolm.data.tokens import Tokenizer
+from infolm.errors import InfolmError
+from infolm.evaluation.measurement import Measurement
+from infolm.models.base import Capability, Model
+from infolm.objectives.base import Objective, Setup
+from infolm.registry import Registry
+from infolm.training import checkpoint
+from infolm.training.device import one_device
+from infolm.training.loop import Term, Validation
+from infolm.training.run import RunFolder
+
+
+class Evaluation(NamedTuple):
+    """measurements: also kept in the run's folder. warnings: why one should not be taken as it
+    stands. extra: what else a family found, by name."""
+
+    measurements: list[Measurement]
+    warnings: list[str]
+    extra: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Run(ABC):
+    """A run's folder opened for use: recipe, vocabulary and best weights, in evaluation mode."""
+
+    folder: RunFolder
+    recipe: Recipe
+    tokenizer: Tokenizer
+    model: Any
+
+    @classmethod
+    def open(cls, path: Path | str) -> Self:
+        """The run in a folder, of this family, or a clear refusal."""
+        run = open_run(path)
+        if not isinstance(run, cls):
+            raise InfolmError(f"{path} {cls.refusal(run)}")
+        return run
+
+    @classmethod
+    @abstractmethod
+    def refusal(cls, run: "Run") -> str:
+        """Why a run of another family will not do: '... is an encoder: take another run'."""
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """The text the run was trained on, in the run's own vocabulary."""
+        return corpus_of(self.folder, self.recipe)
+
+
+class Family(ABC):
+    """What belongs to models of one capability.
+
+    kind: the capability. a: what one such model is called, after 'is'.
+    """
+
+    kind: ClassVar[Capability]
+    a: ClassVar[str]
+    run: ClassVar[type[Run]]
+
+    @abstractmethod
+    def check(self, recipe: Recipe, corpus: Corpus) -> None:
+        """Refuse a text that training, validation or measuring the run would stumble over."""
+
+    @abstractmethod
+    def validation(
+        self, recipe: Recipe, model: Any, objective: Objective, corpus: Corpus
+    ) -> Callable[[], Validation]:
+        """How the present weights are measured while training runs."""
+
+    @abstractmethod
+    def result(self, recipe: Recipe, loss: float) -> str:
+        """The best validation loss in words: 'perplexity 62.1'."""
+
+    def resolved(self, recipe: Recipe, begun: bool) -> Recipe:
+        """The recipe with what only files on this machine can tell; `begun`: training has."""
+        return recipe
+
+    def vocabulary(self, recipe: Recipe) -> Tokenizer | None:
+        """A vocabulary that the recipe brings; for most models the text gives one."""
+        return None
+
+    def start(self, recipe: Recipe, model: Any) -> str:
+        """Give a new model weights from elsewhere, if the recipe says so; says what it did."""
+        return ""
+
+    def opened(self, recipe: Recipe, model: Any) -> None:
+        """Prepare a model that has been opened for use."""
+        return
+
+
+FAMILIES: Registry[Family] = Registry("infolm.families", "family")
+
+
+def family_of(recipe: Recipe) -> Family:
+    """The family that the recipe's model belongs to."""
+    return FAMILIES[recipe.model.capability]()
+
+
+def corpus_of(run: RunFolder, recipe: Recipe, report: Report | None = None) -> Corpus:
+    """The text a run is trained on, in the run's vocabulary; refused if it is no longer that."""
+    corpus = load(recipe.data, report, tokenizer=Tokenizer.load(run.tokenizer))
+    if json.loads(run.corpus.read_text())["sha256"] != corpus.source:
+        raise InfolmError(
+            f"the text of {corpus.name} is no longer the one that {run.path} was trained on: "
+            "bring that text back, or train anew with another --out"
+        )
+    return corpus
+
+
+def open_run(path: Path | str) -> Run:
+    """The run in a folder, of whichever family, or a clear refusal."""
+    folder = RunFolder.existing(Path(path))
+    recipe = load_recipe(str(folder.recipe))
+    if not folder.model.exists():
+        raise InfolmError(
+            f"{path} has no model yet: its training ended before the first validation; "
+            f"go on with `infolm train {path} --resume`"
+        )
+    tokenizer = Tokenizer.load(folder.tokenizer)
+    model = recipe.model.build(len(tokenizer), tokenizer)
+    checkpoint.load_weights(folder.model, model)
+    family = family_of(recipe)
+    family.opened(recipe, model)
+    one_device("auto").to_device(model)
+    return family.run(folder, recipe, tokenizer, model.eval())
+
+
+def build_terms(recipe: Recipe, corpus: Corpus, model: Model) -> list[Term]:
+    """What training adds up: the objective, and the regularisers that the recipe names.
+
+    The model is where it will be trained. Its softmax begins as the recipe says.
+    """
+    setup = Setup(corpus, model, model.device, recipe.seed)
+    if recipe.model.unigram_start:
+        setup.model.softmax.begin_with(setup.counts())
+    objective = recipe.objective.build(setup)
+    feed = recipe.feed.build(corpus, "train", recipe.seed)
+    terms = [Term(recipe.objective.kind, feed, objective)]
+    for name, config in recipe.regularisers.chosen().items():
+        feed, regulariser = config.build(setup)
+        terms.append(Term(name, feed, regulariser, config.weight))
+    return terms

@@ -1,0 +1,70 @@
+"""Encoders."""
+
+import math
+from collections.abc import Callable
+from typing import Any, cast
+
+from infolm.config import Recipe
+from infolm.data.corpora import Corpus
+from infolm.data.tokens import Tokenizer
+from infolm.errors import InfolmError
+from infolm.evaluation.validation import contrastive_validation
+from infolm.families.base import FAMILIES, Family
+from infolm.families.contrastive.run import EncoderRun
+from infolm.models.encoder import EncoderConfig
+from infolm.models.pretrained import load_pretrained
+from infolm.objectives.base import Objective
+from infolm.objectives.encoding import EncoderObjectiveConfig
+from infolm.training.loop import Validation
+
+
+@FAMILIES.register
+class ContrastiveFamily(Family):
+    """Measured by the objective: how well it tells what is hidden."""
+
+    kind = "encoder"
+    a = "an encoder, which predicts only what is hidden from it"
+    run = EncoderRun
+
+    def check(self, recipe: Recipe, corpus: Corpus) -> None:
+        pass
+
+    def validation(
+        self, recipe: Recipe, model: Any, objective: Objective, corpus: Corpus
+    ) -> Callable[[], Validation]:
+        held_out = recipe.feed.build(corpus, "valid", recipe.seed)
+        return lambda: contrastive_validation(model, objective, held_out)
+
+    def result(self, recipe: Recipe, loss: float) -> str:
+        if cast(EncoderObjectiveConfig, recipe.objective).of_all_words:
+            return f"perplexity of hidden words {math.exp(min(loss, 700)):.2f}"
+        return f"{loss:.4f} nats"
+
+    def resolved(self, recipe: Recipe, begun: bool) -> Recipe:
+        """With the sizes of the BERT that the encoder starts from, if there is one.
+
+        A run that has begun has them already, and can do without the folder.
+        """
+        model = cast(EncoderConfig, recipe.model)
+        folder = model.checkpoint
+        if not folder or (begun and not folder.exists()):
+            return recipe
+        if recipe.start_from or model.architecture != "bert":
+            other = "start_from is another start" if recipe.start_from else ""
+            other = other or "model.architecture is not"
+            raise InfolmError(f"model.checkpoint is a BERT's, and {other}: leave one of them out")
+        found, length = model.resolved(), getattr(recipe.feed, "length", 0)
+        if length > found.length and recipe.feed.gives != "windows":
+            raise InfolmError(
+                f"feed.length is {length}, and the BERT in {folder} reads {found.length} tokens at "
+                "most: lower it"
+            )
+        return recipe.model_copy(update={"model": found})
+
+    def vocabulary(self, recipe: Recipe) -> Tokenizer | None:
+        folder = cast(EncoderConfig, recipe.model).checkpoint
+        return Tokenizer.from_bert(folder) if folder else None
+
+    def start(self, recipe: Recipe, model: Any) -> str:
+        folder = cast(EncoderConfig, recipe.model).checkpoint
+        return load_pretrained(folder, model) if folder else ""

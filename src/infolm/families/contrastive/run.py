@@ -1,0 +1,102 @@
+"""A run of an encoder opened for use: measured by its own objective."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+
+from infolm.data.ingest import Report
+from infolm.data.sequences import SequencesConfig
+from infolm.evaluation import measurement
+from infolm.evaluation.contrastive import (
+    VOCABULARY_NLL,
+    AmongAll,
+    contrastive_measurements,
+    tallies,
+)
+from infolm.evaluation.measurement import Measurement
+from infolm.families.base import Run
+from infolm.models.encoder import Encoder
+from infolm.nn.nce import Noise
+from infolm.objectives.base import Objective, Setup
+from infolm.objectives.encoding import EncoderObjectiveConfig
+from infolm.objectives.masked import InfoWordConfig, MlmConfig, NegativesConfig
+from infolm.objectives.permutation import PermutationConfig
+
+
+@dataclass(frozen=True)
+class EncoderRun(Run):
+    """A run of an encoder."""
+
+    model: Encoder
+
+    @classmethod
+    def refusal(cls, run: Run) -> str:
+        return (
+            f"is a run of model.kind {run.recipe.model.kind}: take one whose model.kind is encoder"
+        )
+
+    @property
+    def objective(self) -> EncoderObjectiveConfig:
+        return cast(EncoderObjectiveConfig, self.recipe.objective)
+
+    @property
+    def item(self) -> str:
+        """What the objective's loss is a mean over."""
+        return self.objective.item
+
+    @property
+    def method(self) -> str:
+        """What the objective tells the true one from."""
+        return self.objective.rivals(self.recipe.feed)
+
+    @property
+    def convention(self) -> str:
+        """How a split was read."""
+        feed = self.recipe.feed
+        hidden = ""
+        if isinstance(feed, SequencesConfig):
+            what = {"tokens": "single tokens", "spans": "spans", "order": "the last of an order"}
+            hidden = (
+                f", sequences of {feed.length} tokens, of which {feed.share:.0%} are hidden "
+                f"({what[feed.masking]})"
+            )
+        return (
+            f"one pass over the split in batches as of training{hidden}; what fills no batch is "
+            "left out; the standard error is from the spread of the batches"
+        )
+
+    def evaluate(self, splits: Sequence[str], report: Report) -> list[Measurement]:
+        """The objective's loss and terms on the splits, and the hidden words of a BERT among all
+        words; kept in the run's folder too."""
+        objective = self._objective()
+        results = []
+        for split in splits:
+
+            def progress(share: float, split: str = split) -> None:
+                report(f"measuring the {split} split", round(1000 * share), 1000)
+
+            feed = self.recipe.feed.build(self.corpus, split, self.recipe.seed)
+            found = tallies(self.model, objective, feed, report=progress)
+            if "loss" in found and not isinstance(self.recipe.objective, InfoWordConfig):
+                del found["loss"]  # which is the nll
+            if isinstance(self.recipe.objective, PermutationConfig):
+                found[VOCABULARY_NLL] = found["nll"]
+            results += contrastive_measurements(
+                found, split, self.method, self.item, self.convention
+            )
+        measurement.keep(self.folder.measurements, results)
+        return results
+
+    def _objective(self) -> Objective:
+        config, device = self.recipe.objective, self.model.device
+        setup = Setup(self.corpus, self.model, device, self.recipe.seed)
+        objective = config.build(setup)
+        match config:
+            case MlmConfig():
+                return AmongAll(objective, torch.zeros(len(self.tokenizer), device=device))
+            case NegativesConfig():
+                return AmongAll(objective, Noise(setup.word_counts()).log_q)
+            case _:
+                return objective

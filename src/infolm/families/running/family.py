@@ -1,0 +1,51 @@
+"""Language models of running text."""
+
+import math
+from collections.abc import Callable
+
+from infolm.config import Recipe
+from infolm.data.corpora import Corpus
+from infolm.data.episodes import EpisodesConfig, marker
+from infolm.evaluation.episodic import episodic_log_probs
+from infolm.evaluation.likelihood import parallel_log_probs
+from infolm.families.base import FAMILIES, Family
+from infolm.families.running.run import LanguageRun
+from infolm.models.language import LanguageModel
+from infolm.objectives.base import Objective
+from infolm.training.loop import Validation
+
+WARM_UP = 70
+"""Tokens that each parallel stream of validation reads before it counts."""
+CHUNK = 70
+"""Tokens read at a time where the feed does not say how many."""
+
+
+@FAMILIES.register
+class RunningFamily(Family):
+    """Measured by the likelihood of the text."""
+
+    kind = "language"
+    a = "a language model"
+    run = LanguageRun
+
+    def check(self, recipe: Recipe, corpus: Corpus) -> None:
+        pass
+
+    def validation(
+        self, recipe: Recipe, model: LanguageModel, objective: Objective, corpus: Corpus
+    ) -> Callable[[], Validation]:
+        tokens, feed = corpus.splits["valid"].tokens, recipe.feed
+
+        def validate() -> Validation:
+            if isinstance(feed, EpisodesConfig):
+                eos, after = corpus.tokenizer.eos, marker(feed, corpus.tokenizer)
+                log_p = episodic_log_probs(model, tokens, eos, after)
+            else:
+                chunk, streams = getattr(feed, "bptt", CHUNK), recipe.train.validation_streams
+                log_p = parallel_log_probs(model, tokens, streams, WARM_UP, chunk)
+            return Validation(-float(log_p.mean()))
+
+        return validate
+
+    def result(self, recipe: Recipe, loss: float) -> str:
+        return f"perplexity {math.exp(min(loss, 700)):.2f}"
