@@ -99,6 +99,9 @@ class Recipe(Section):
     def _fits_together(self) -> "Recipe":
         """Each section says what it needs of the others."""
         if unmet := self._unmet():
+            others = [kind for kind, each in OBJECTIVES.items() if each.learns(self.model)]
+            if self.objective.kind not in others:  # the model may be what is meant
+                unmet.append(f"or keep model.kind and set objective.kind to {' or '.join(others)}")
             said = "; ".join(unmet)
             raise ValueError(f"objective.kind {self.objective.kind} needs other settings: {said}")
         faults = [self.objective.fault(self), self.averaging.fault(self)]
@@ -123,7 +126,7 @@ class Recipe(Section):
                 kinds = [k for k, each in registry.items() if getattr(each, name) in allowed]
                 key, allowed, found = f"{section}.kind", tuple(kinds), getattr(self, section).kind
             unmet.append(f"set {key} to {' or '.join(allowed)} (it is {found})")
-        return unmet
+        return unmet + self.objective.unmet(self)
 
     def as_yaml(self) -> str:
         """Every value, resolved, in a form that can be read back."""

@@ -104,7 +104,9 @@ def test_a_language_model_does_not_learn_from_masked_words():
 
 @pytest.mark.parametrize("kind", ["likelihood", "vae"])
 def test_an_encoder_has_its_own_objectives(kind):
-    assert "set that to one of skip-gram, mlm, " in refusal(tree(kind))
+    said = refusal(tree(kind))
+    assert "or keep model.kind and set objective.kind to " in said
+    assert {"skip-gram", "mlm", "infoword"} <= set(said.rpartition("objective.kind to ")[2].split())
 
 
 def test_bmi_is_not_for_encoders():

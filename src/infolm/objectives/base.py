@@ -10,6 +10,7 @@ from torch import Tensor
 
 from infolm.data.corpora import Corpus
 from infolm.data.feed import Feed
+from infolm.models.base import ModelConfig
 from infolm.registry import Registry
 from infolm.section import Section
 
@@ -117,6 +118,16 @@ class ObjectiveConfig(Section):
     @abstractmethod
     def build(self, setup: Setup) -> Objective:
         """The objective."""
+
+    @classmethod
+    def learns(cls, model: ModelConfig) -> bool:
+        """Whether such a model can learn by it, whatever else it needs."""
+        kinds, can = cls.needs.get("model.kind"), cls.needs.get("model.capability")
+        return model.kind in kinds if kinds else model.capability in (can or ())
+
+    def unmet(self, recipe: Any) -> list[str]:
+        """What it needs besides `needs` and does not find, each as something to do."""
+        return []
 
     def fault(self, recipe: Any) -> str | None:
         """What else is wrong with a recipe whose sections are of the right kinds, in a sentence."""

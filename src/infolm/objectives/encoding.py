@@ -26,12 +26,10 @@ class EncoderObjectiveConfig(ObjectiveConfig):
     def rivals(self, feed: Any) -> str:
         """What the true one is told from, in words."""
 
-    def fault(self, recipe: Any) -> str | None:
-        model, feed = recipe.model, recipe.feed
+    def unmet(self, recipe: Any) -> list[str]:
+        length, most = getattr(recipe.feed, "length", 0), getattr(recipe.model, "length", None)
         # Of a checkpoint the length is known when that is read. Windows are no sequences.
-        if model.checkpoint or feed.gives == "windows" or feed.length <= model.length:
-            return None
-        return (
-            f"objective.kind {self.kind} needs other settings: set feed.length to {model.length} "
-            f"at most, model.length (it is {feed.length})"
-        )
+        free = getattr(recipe.model, "checkpoint", None) or recipe.feed.gives == "windows"
+        if most is None or free or length <= most:
+            return []
+        return [f"set feed.length to {most} at most, model.length (it is {length})"]
