@@ -1,6 +1,8 @@
 """Recipes: YAML files checked against typed classes, with overrides from the command line."""
 
 import re
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -45,7 +47,7 @@ from infolm.objectives.skip_gram import SkipGramConfig
 from infolm.objectives.vae import VaeConfig
 from infolm.objectives.vq import VqConfig
 from infolm.section import OF_A_RUN, Section, nearest
-from infolm.shelf import Shelf
+from infolm.shelf import RECIPES, parse
 from infolm.training.loop import TrainConfig
 from infolm.training.optimisers import OptimiserConfig
 from infolm.tuning.space import Range
@@ -287,21 +289,63 @@ class Recipe(Section):
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-RECIPES = Shelf("recipes", "recipe", "infolm recipes", "data")
-
-
-def load_recipe(source: str, overrides: list[str] | None = None) -> Recipe:
+def load_recipe(
+    source: str, overrides: Sequence[str] | None = None, variants: Sequence[str] = ()
+) -> Recipe:
     """The recipe `source` (a name from the list, or a YAML file) with `key=value` overrides.
 
-    Keys that the recipe of a run lacks have their `former_defaults`.
+    variants: names of the recipe's own, applied in their order and before the overrides. Keys that
+    the recipe of a run lacks have their `former_defaults`.
     """
-    tree = RECIPES.tree(source)
-    for override in overrides or []:
+    tree, run = RECIPES.tree(source), _of_a_run(source)
+    corpus = _text(tree)
+    changes = [change for name in variants for change in _variant(tree, source, name)]
+    for override in [*changes, *(overrides or [])]:
         _apply(tree, override)
+    elsewhere = _text(tree) != corpus or (run and _kept_expectations(tree))
+    if changes or elsewhere:
+        tree["expected"] = None  # that is of the recipe itself, on its own corpus
+    titled = any(override.startswith("title=") for override in overrides or [])
+    if (variants or elsewhere) and not titled:
+        name = Path(source).parent.name if run else source
+        title = name if elsewhere else str(tree.get("title") or name)
+        of_variant = f", variant {' and '.join(variants)}" if variants else ""
+        on_text = f" on {_text(tree)}" if elsewhere else ""
+        tree["title"] = f"{title}{on_text}{of_variant}"
     try:
-        return Recipe.model_validate(tree, context=OF_A_RUN if _of_a_run(source) else None)
+        return Recipe.model_validate(tree, context=OF_A_RUN if run else None)
     except ValidationError as error:
         raise InfolmError(f"{source}: {explain(error, tree)}") from None
+
+
+def _variant(tree: dict[str, Any], source: str, name: str) -> list[str]:
+    """The overrides of one of the recipe's variants."""
+    variants = tree.get("variants") or {}
+    if not isinstance(variants, dict) or not variants:
+        raise InfolmError(f"{source} has no variants: leave --variant out")
+    if name not in variants:
+        raise InfolmError(
+            f"{source} has no variant '{name}'{nearest(name, map(str, variants))} "
+            f"(there are {', '.join(map(str, variants))})"
+        )
+    try:
+        return shlex.split(str(variants[name]))
+    except ValueError as error:
+        raise InfolmError(f"{source}: variants.{name}: {error}") from None
+
+
+def _text(tree: dict[str, Any]) -> str:
+    """The text that the recipe reads, as a person names it."""
+    data = tree.get("data")
+    return str(data.get("path") or data.get("corpus")) if isinstance(data, dict) else ""
+
+
+def _kept_expectations(tree: dict[str, Any]) -> bool:
+    """Whether a run on one's own text has the title and the expected result of its recipe's corpus,
+    as the older ones have."""
+    data = tree.get("data")
+    both = isinstance(data, dict) and data.get("path") and data.get("corpus")
+    return bool(both and tree.get("expected"))
 
 
 def _of_a_run(source: str) -> bool:
@@ -333,7 +377,7 @@ def _apply(tree: dict[str, Any], override: str) -> None:
             raise InfolmError(f"{key}: '{parent}' is a value, not a section")
         node = child
     try:
-        new = yaml.safe_load(value)
+        new = parse(value)
     except yaml.YAMLError as error:
         raise InfolmError(f"{key}: '{value}' is not valid YAML") from error
     if last == "kind" and node.get("kind", new) != new:

@@ -8,8 +8,11 @@ import shutil
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
+import yaml
+from one_sentence import one_sentence
 from training_tiny import Silent, quiet, tiny_file, tiny_tree
 
 from infolm.config import Recipe
@@ -320,18 +323,95 @@ def test_report_says_where_it_is(infolm, trained):
 
 
 def test_recipes_are_listed_and_printed_to_copy(infolm, tmp_path):
+    from infolm.config import load_recipe, recipe_names
+
     listed = infolm("recipes")
     assert listed.code == 0
-    assert "awd-lstm/ptb-small" in listed.out
-    assert "24.2M" in listed.out
-    assert "60.7 / 58.8" in listed.out
+    named = re.findall(r"^(\S+) +\S+$", listed.out, re.MULTILINE)
+    assert named == recipe_names()  # none is cut
+    assert re.search(r"60\.7 on the validation split, 58\.8 on the test split .paper", listed.out)
     entries = json.loads(infolm("recipes", "--json").out)
+    assert [entry["recipe"] for entry in entries] == recipe_names()
     assert {entry["corpus"] for entry in entries} >= {"ptb", "wikitext-2", "python-docs"}
     printed = infolm("recipes", "awd-lstm/ptb")
+    assert "24,221,600 parameters" in printed.err
     (tmp_path / "mine.yaml").write_text(printed.out)
-    from infolm.config import load_recipe
-
     assert load_recipe(str(tmp_path / "mine.yaml")) == load_recipe("awd-lstm/ptb")
+    assert json.loads(infolm("recipes", "awd-lstm/ptb", "--json").out)["parameters"] == 24_221_600
+
+
+def test_a_recipe_is_printed_with_its_variants(infolm):
+    printed = infolm("recipes", "mogrifier/ptb")
+    assert re.search(r"^  no zigzag +model\.mogrifier\.zigzag=false$", printed.err, re.MULTILINE)
+    assert re.search(r"^  full +\(the recipe as it is\)$", infolm("recipes", "bmi/ptb").err, re.M)
+
+
+def test_a_recipe_whose_size_depends_on_the_text_is_printed_without_it(
+    infolm, small_text, tmp_path
+):
+    path = tiny_file(tmp_path, small_text, max_steps=2)
+    printed = infolm("recipes", path)
+    assert (printed.code, printed.out, printed.err) == (0, path.read_text(), "")
+    assert json.loads(infolm("recipes", path, "--json").out)["parameters"] is None
+
+
+def test_the_list_of_recipes_needs_no_pytorch():
+    script = (
+        "import sys; sys.argv = ['infolm', 'recipes']\n"
+        "from infolm.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "awd-lstm/demo" in done.stdout
+
+
+def variants_file(folder: Path, text: Path) -> Path:
+    """A tiny recipe with two variants."""
+    path = tiny_file(folder, text, max_steps=2, validate_every=1)
+    variants = {"No clip": "optimiser.clip=null seed=3", "cell/GRU": "model.cell=gru"}
+    tree = yaml.safe_load(path.read_text()) | {"title": "Tiny", "variants": variants}
+    path.write_text(yaml.safe_dump(tree))
+    return path
+
+
+def test_a_variant_is_trained_by_its_name(infolm, small_text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    variants_file(tmp_path, small_text)
+    done = infolm("train", "tiny.yaml", "--variant", "No clip", "seed=4")
+    assert done.code == 0, done.err
+    kept = yaml.safe_load(Path("runs/tiny-no-clip/recipe.yaml").read_text())
+    assert (kept["title"], kept["optimiser"]["clip"], kept["seed"]) == (
+        "Tiny, variant No clip",
+        None,
+        4,  # given after the variant
+    )
+    done = infolm("train", "tiny.yaml", "--variant", "No clip", "--variant", "cell/GRU")
+    assert done.code == 0, done.err
+    kept = yaml.safe_load(Path("runs/tiny-no-clip-cell-gru/recipe.yaml").read_text())
+    assert (kept["title"], kept["model"]["cell"]) == ("Tiny, variant No clip and cell/GRU", "gru")
+    again = infolm("train", "tiny.yaml", "--variant", "No clip", "seed=4", "--resume")
+    assert again.code == 0, again.err
+    assert infolm("train", "runs/tiny-no-clip", "--resume").code == 0
+
+
+def test_a_variant_that_is_not_there(infolm, small_text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = variants_file(tmp_path, small_text)
+    one_sentence(
+        infolm("train", path, "--variant", "no-clip"),
+        "has no variant 'no-clip', did you mean 'No clip'? (there are No clip, cell/GRU)",
+    )
+    assert not Path("runs").exists()
+    one_sentence(
+        infolm("train", "awd-lstm/demo", "--variant", "x"), "awd-lstm/demo has no variants"
+    )
+    assert infolm("train", path, "--out", "run").code == 0
+    one_sentence(
+        infolm("train", "run", "--resume", "--variant", "No clip"),
+        "--variant is for a recipe, and run has one already",
+    )
 
 
 def test_corpora_are_listed(infolm):

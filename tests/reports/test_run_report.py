@@ -181,6 +181,24 @@ def test_what_comes_from_the_run_is_escaped(page: Page) -> None:
     assert EVIL in "".join(page.inside("pre"))  # in the recipe
 
 
+def test_a_run_on_ones_own_text_names_that_text_and_expects_nothing(run: Path) -> None:
+    """As `infolm train awd-lstm/ptb data.path=cats.txt` left it, before and after it forgot what
+    the recipe expects of its corpus."""
+    tree = yaml.safe_load((run / "recipe.yaml").read_text())
+    text = tree["data"]["path"]
+    tree["data"]["corpus"] = "ptb"
+    for title, expected in [
+        ("A run on the Penn Treebank", tree["expected"]),
+        ("a run on it", None),
+    ]:
+        tree |= {"title": title, "expected": expected}
+        (run / "recipe.yaml").write_text(yaml.safe_dump(tree))
+        page = Page(write_report(run))
+        assert page.inside("h1") == [f"a run on {text}" if expected else title]
+        assert f"trained on {text} (" in page.text
+        assert "expected: a <guess>" not in [row[0] for row in page.rows]
+
+
 def test_the_baseline_is_there_before_any_measurement(original: Path, page: Page) -> None:
     assert f"infolm evaluate '{original}' --cache --baseline" in page.text
     assert not (original / "measurements.json").exists()

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -36,7 +36,9 @@ def print_table(header: list[str], rows: list[list[str]], right: set[int] | None
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, title in enumerate(header):
-        table.add_column(title, justify="right" if right and i in right else "left")
+        # A name is for the next command: it is cut after all else, and then into lines.
+        justify: Literal["right", "left"] = "right" if right and i in right else "left"
+        table.add_column(title, justify=justify, no_wrap=i == 0, overflow="fold")
     for row in rows:
         table.add_row(*row)
     Console(width=None if sys.stdout.isatty() else 140, highlight=False).print(table)

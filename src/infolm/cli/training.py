@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,6 +12,16 @@ import typer
 
 from infolm.cli.app import JsonOption, app, print_table
 from infolm.errors import InfolmError
+
+VariantOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--variant",
+        metavar="NAME",
+        help="One of the recipe's variants, which `infolm recipes RECIPE` lists. May be given more "
+        "than once. KEY=VALUE changes the variant.",
+    ),
+]
 
 
 @app.command()
@@ -24,6 +36,7 @@ def train(
         list[str] | None,
         typer.Argument(metavar="[KEY=VALUE]...", help="Changes, such as data.path=book.txt seed=2"),
     ] = None,
+    variant: VariantOption = None,
     out: Annotated[
         Path | None, typer.Option(help="The run's folder.", show_default="runs/<recipe>")
     ] = None,
@@ -39,8 +52,8 @@ def train(
     from infolm.models.encoder import OF_ALL_WORDS
     from infolm.training.loop import Interrupted
 
-    source, folder = _source(recipe, "recipe.yaml")
-    loaded = load_recipe(source, overrides)
+    source, folder = _source(recipe, "recipe.yaml", variant)
+    loaded = load_recipe(source, overrides, variant or [])
     out = out or folder
     encoder = loaded.model.kind == "encoder"
     try:
@@ -63,16 +76,24 @@ def train(
     err.print(f"next: infolm evaluate {out}{'' if alone else ' --cache'}")
 
 
-def _source(recipe: str, file: str, suffix: str = "") -> tuple[str, Path]:
-    """The recipe to load, and the folder for what comes of it, unless another is named.
+def _source(
+    recipe: str, file: str, variants: Sequence[str] | None, suffix: str = ""
+) -> tuple[str, Path]:
+    """The recipe to load, and the folder for its results, unless another is named.
 
-    Where `recipe` is such a folder, with the recipe in `file`, that one goes on.
+    Where `recipe` is such a folder, with the recipe in `file`, that one is resumed.
     """
     inside = Path(recipe) / file
     if inside.is_file():
+        if variants:
+            raise InfolmError(
+                f"--variant is for a recipe, and {recipe} has one already: leave --variant out, or "
+                "name the recipe in place of the folder"
+            )
         return str(inside), Path(recipe)
+    slugs = [re.sub(r"[^\w.]+", "-", name).strip("-.").lower() for name in variants or []]
     name = recipe.removesuffix(".yaml").replace("/", "-").lstrip(".-")
-    return recipe, Path("runs") / f"{name}{suffix}"
+    return recipe, Path("runs") / f"{'-'.join([name, *slugs])}{suffix}"
 
 
 @app.command()
@@ -86,7 +107,10 @@ def tune(
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes, as of `train`.")
     ] = None,
-    trials: Annotated[int, typer.Option(help="Trainings in all, those of before too.")] = 30,
+    variant: VariantOption = None,
+    trials: Annotated[
+        int, typer.Option(help="Trainings in all, with those of a study that is resumed.")
+    ] = 30,
     out: Annotated[
         Path | None, typer.Option(help="The study's folder.", show_default="runs/<recipe>-tuning")
     ] = None,
@@ -116,8 +140,8 @@ def tune(
     except ModuleNotFoundError as error:
         raise InfolmError(f"tuning needs {error.name}: pip install 'infolm[tune]'") from None
 
-    source, folder = _source(recipe, "study.yaml", "-tuning")
-    loaded = load_recipe(source, overrides)
+    source, folder = _source(recipe, "study.yaml", variant, "-tuning")
+    loaded = load_recipe(source, overrides, variant or [])
     out = out or folder
     try:
         with StageBars() as stages, bar("tuning") as progress:

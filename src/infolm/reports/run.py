@@ -161,7 +161,7 @@ def summary(found: Findings) -> str:
     steps = f"step{'' if found.step == 1 else 's'} ({epochs})"
     return (
         f"{architecture(found)} with {strong(f'{found.weights:,}')} weights, "
-        f"trained on {strong(str(data.corpus or data.path))} "
+        f"trained on {strong(str(data.path or data.corpus))} "
         f"({tokens}a vocabulary of {len(found.tokenizer):,}; tokens are {TOKENS[data.tokens]}). "
         f"After {strong(f'{found.step:,}')} {steps} {best}. {status(found)}"
     )

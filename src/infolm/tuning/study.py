@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 import optuna
 import sqlalchemy
-import yaml
 from optuna.trial import FrozenTrial, Trial, TrialState
 from pydantic import ValidationError
 
 from infolm.config import Recipe, explain
 from infolm.errors import InfolmError, RunError
 from infolm.section import nearest
+from infolm.shelf import parse
 from infolm.training import checkpoint
 from infolm.training.run import RunFolder
 from infolm.tuning.claims import TIMEOUT, Claims, DatabaseClaims, FileClaims, Release
@@ -357,7 +357,7 @@ def prepare_folder(folder: StudyFolder, recipe: Recipe, text: str) -> None:
     """Make the study's folder, or refuse one that holds something else."""
     path = folder.path
     if folder.recipe.is_file():
-        before = Recipe.model_validate(yaml.safe_load(folder.recipe.read_text(encoding="utf-8")))
+        before = Recipe.model_validate(parse(folder.recipe.read_text(encoding="utf-8")))
         check_same(identity(before, text), identity(recipe, text), str(path))
     elif path.exists() and (
         not path.is_dir() or any(not entry.name.startswith(".") for entry in path.iterdir())
