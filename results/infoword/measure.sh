@@ -4,11 +4,11 @@ set -euo pipefail
 cd "$(dirname "$0")"
 mkdir -p runs json
 pretrain() { [ -e "runs/$1/model.safetensors" ] || infolm train infoword/small --out "runs/$1" "${@:2}"; }
-pretrain bert-nce objective.kind=mlm-nce
+pretrain bert-nce --variant bert-nce
 pretrain lambda-0.4
-pretrain lambda-1 objective.lambda_dim=1
-pretrain mlm objective.kind=mlm feed.masking=tokens
-pretrain skip-gram objective.kind=skip-gram feed.kind=windows model.head=context
+pretrain lambda-1 --variant lambda-1
+pretrain mlm --variant mlm
+pretrain skip-gram --variant skip-gram
 
 finetune() {  # the name of the result, the run, the task, its folder, and settings
     [ -s "json/$1.json" ] || infolm finetune "runs/$2" --task "$3" --data "$INFOLM_DATA/$4" \

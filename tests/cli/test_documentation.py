@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SHORT = ["train.max_steps=2", "train.validate_every=1", "feed.batch=4"]
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*DOCUMENTS, ROOT / "CONTRIBUTING.md", *(ROOT / "results").glob("*.md")])
 
 
 HERE = (
@@ -84,7 +85,7 @@ def test_every_command_runs(document, infolm, tmp_path, small_text, monkeypatch)
                 Path(target).write_text(done.out)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_every_file_it_points_to_is_there(document):
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", document.read_text()):
         assert (document.parent / target).exists(), target
