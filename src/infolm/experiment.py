@@ -289,7 +289,7 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
     exists = out.exists() and (not out.is_dir() or any(out.iterdir()))
     if exists and not resume:
         raise InfolmError(
-            f"{out} exists already: add --resume to go on with it, or name another with --out"
+            f"{out} exists already: add --resume to resume it, or name another with --out"
         )
     begun = exists and bool(checkpoint.checkpoints(RunFolder(out).checkpoints))
     recipe = _with_checkpoint(recipe, begun)

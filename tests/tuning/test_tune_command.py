@@ -92,7 +92,7 @@ def test_killed_interrupted_and_finished_by_two_workers(infolm, tmp_path, small_
 
     again = infolm("tune", out, "--trials", "3", "--seeds", "1")  # all is done: told again
     assert again.code == 0
-    assert "mean ± deviation over 1 other seeds" in again.out
+    assert "mean ± standard deviation over 1 other seeds" in again.out
     assert "optimistic" in again.out
     best = infolm("train", out / "best.yaml", "--out", tmp_path / "run", "--json")
     assert json.loads(best.out)["nll"] == result["best"]["nll"]

@@ -42,7 +42,7 @@ def export(
         Path, typer.Option(help="The new folder, or the file of --as word2vec.", show_default=False)
     ],
     form: Annotated[
-        Form, typer.Option("--as", help="Which library is to read it.")
+        Form, typer.Option("--as", help="The library that will read it.")
     ] = Form.transformers,
     pooling: Annotated[
         PoolingKind | None,

@@ -31,7 +31,7 @@ def finetune(
             "--grid", help="Try the paper's learning rates and batches, and choose on dev."
         ),
     ] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Trials of each; the paper's are 5.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Trials of each setting; the paper has 5.")] = 1,
     learning_rate: Annotated[
         list[float] | None,
         typer.Option(help="May be repeated: each is tried.", show_default="3e-5"),
@@ -54,10 +54,11 @@ def finetune(
     ] = None,
     share: Annotated[
         float,
-        typer.Option(help="Of the training examples; a smaller share lies within a larger one."),
+        typer.Option(help="Share of the training examples; a smaller one is part of a larger one."),
     ] = 1.0,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="With weights drawn anew: what pretraining is worth.")
+        bool,
+        typer.Option("--fresh", help="Start from random weights, to see what pretraining gains."),
     ] = False,
     out: Annotated[
         Path | None,

@@ -53,12 +53,14 @@ def mi(
         ),
     ] = None,
     folds: Annotated[
-        int | None, typer.Option(help="Of the neural bounds.", show_default="5; 10 of text")
+        int | None, typer.Option(help="Folds of the neural bounds.", show_default="5; 10 of text")
     ] = None,
     steps: Annotated[
         int | None,
         typer.Option(
-            min=1, help="At most, in each fold of the neural bounds.", show_default="2000"
+            min=1,
+            help="Most training steps in each fold of the neural bounds.",
+            show_default="2000",
         ),
     ] = None,
     sequence: Annotated[
@@ -101,7 +103,7 @@ def mi(
         ),
     ] = None,
     vocabulary: Annotated[
-        int | None, typer.Option(help="At most so many types.", rich_help_panel=OF_TEXT)
+        int | None, typer.Option(help="Most types in the vocabulary.", rich_help_panel=OF_TEXT)
     ] = None,
     pretokenised: Annotated[
         bool,

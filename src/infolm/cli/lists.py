@@ -19,7 +19,7 @@ NO_LIMIT = 10**6
 def recipes(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[RECIPE]", help="Print this one as YAML, to copy and edit."),
+        typer.Argument(metavar="RECIPE", help="Print this one as YAML, to copy and edit."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

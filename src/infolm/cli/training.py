@@ -19,7 +19,7 @@ VariantOption = Annotated[
         "--variant",
         metavar="NAME",
         help="One of the recipe's variants, which `infolm recipes RECIPE` lists. May be given more "
-        "than once. KEY=VALUE changes the variant.",
+        "than once. KEY=VALUE wins over it.",
     ),
 ]
 
@@ -34,14 +34,14 @@ def train(
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Changes, such as data.path=book.txt seed=2"),
+        typer.Argument(metavar="KEY=VALUE", help="Changes, such as data.path=book.txt seed=2"),
     ] = None,
     variant: VariantOption = None,
     out: Annotated[
         Path | None, typer.Option(help="The run's folder.", show_default="runs/<recipe>")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run if it has begun.")
+        bool, typer.Option("--resume", help="Resume the run if it has begun.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -61,7 +61,7 @@ def train(
             watcher = TrainingBar(progress, perplexity=not encoder)
             best = train_run(loaded, out, resume, watcher, stages)
     except Interrupted:
-        err.print(f"interrupted; all is saved. Go on with: infolm train {out} --resume")
+        err.print(f"interrupted; all is saved. Resume with: infolm train {out} --resume")
         sys.exit(130)
     unit = "nats" if encoder else "nats per token"
     if as_json:
@@ -105,7 +105,8 @@ def tune(
         ),
     ],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes, as of `train`.")
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe, as in `train`."),
     ] = None,
     variant: VariantOption = None,
     trials: Annotated[
@@ -127,7 +128,7 @@ def tune(
         ),
     ] = None,
     seeds: Annotated[
-        int, typer.Option(min=0, help="Train the winner again with so many other seeds.")
+        int, typer.Option(min=0, help="Train the winner again with this many other seeds.")
     ] = 3,
     as_json: JsonOption = False,
 ) -> None:
@@ -152,7 +153,7 @@ def tune(
         options = f"--trials {trials} --workers {workers} --seeds {seeds}"
         if storage:
             options += " --storage URL"
-        err.print(f"interrupted; all is saved. Go on with: infolm tune {out} {options}")
+        err.print(f"interrupted; all is saved. Resume with: infolm tune {out} {options}")
         sys.exit(130)
     if as_json:
         print(json.dumps(result, indent=2))
@@ -177,7 +178,7 @@ def _print_tuned(result: dict[str, Any]) -> None:
             + ("" if each["deviation"] is None else f" ± {each['deviation']:.{digits}f}")
             for each, digits in ((again["nll"], 4), (again["perplexity"], 2))
         ]
-        rows.append([f"mean ± deviation over {len(again['seeds'])} other seeds", *spread])
+        rows.append([f"mean ± standard deviation over {len(again['seeds'])} other seeds", *spread])
     print_table(["validation", "nats per token", "perplexity"], rows, right={1, 2})
     for seed, failure in again.get("failures", {}).items():
         print(f"with seed {seed} it failed: {failure}")
