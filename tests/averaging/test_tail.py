@@ -102,7 +102,7 @@ def test_a_trigger_that_a_divergence_undid_is_said(model):
     averager = Triggered(model, TriggeredConfig(patience=1))
     before = copy.deepcopy(averager.state_dict())
     losses = [1.0, 2.0, 3.0]
-    events = walk(model, averager, 9, [], validate_at=3, losses=losses)
+    events = walk(model, averager, 9, [], validate_at=3, losses=list(losses))
     assert [name for name, _ in events] == ["triggered"]
     averager.load_state_dict(before)  # back to the best validation
     assert "diverged and went back to before that" in averager.unused()

@@ -28,7 +28,7 @@ def train(
         Path | None, typer.Option(help="The run's folder.", show_default="runs/<recipe>")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run if it has begun.")
+        bool, typer.Option("--resume", help="Resume the run if it has begun.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

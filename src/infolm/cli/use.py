@@ -150,7 +150,7 @@ def evaluate(
         AdaptedBy,
         typer.Option(
             help="--mc with --dynamic: each mask adapts by its own gradient, or all share one "
-            "adaptation without dropout, about MASKS times cheaper.",
+            "adaptation without dropout, which is cheaper.",
             rich_help_panel=METHODS,
         ),
     ] = AdaptedBy.own,

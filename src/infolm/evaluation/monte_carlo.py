@@ -12,7 +12,7 @@ A softmax's temperature acts within each sample, before the average.
 With dynamic evaluation a mask lasts for a segment, and the weights follow the text in one of two
 ways. `own`: each sample has weights of its own, which its own gradient, under its masks, moves; the
 average is over M dynamic evaluations (Melis et al. 2020). `shared`: one adaptation by the gradient
-without dropout, whose weights all samples are measured with: about M times cheaper.
+without dropout, whose weights all samples are measured with: cheaper.
 """
 
 import math
