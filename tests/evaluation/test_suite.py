@@ -114,7 +114,7 @@ def test_the_tuned_factor_of_the_dropout_rates_is_the_best_of_those_tried():
     subject, tokens = subject_of(TOKENIZER), split_of(TOKENIZER, TEXT).tokens
     with torch.no_grad():  # a model so sure of itself that dropout helps
         for p in subject.model.parameters():
-            p.mul_(6)
+            p.mul_(4)
     samples = MonteCarloSettings(8, span=20)
     found = suite.tuned_dropout_factor(subject, tokens, samples)
     grid = [k / 8 for k in range(17)]
@@ -124,10 +124,11 @@ def test_the_tuned_factor_of_the_dropout_rates_is_the_best_of_those_tried():
         return -module.measure(subject.model, tokens, [method], 20)[0].log_probs.mean()
 
     losses = {factor: loss(factor) for factor in grid}
-    assert found in losses
-    tried = {*suite.FACTORS, found}
-    assert losses[found] == min(losses[factor] for factor in tried)
-    assert losses[found] < losses[0.0] - 0.01
+    best = min(suite.FACTORS, key=losses.get)
+    tried = [*suite.FACTORS, best - 1 / 8, best + 1 / 8]
+    assert found == min(tried, key=losses.get)
+    assert found not in suite.FACTORS  # a half step is better, here
+    assert losses[found] < losses[0.0]
     subject.model.rates.output = 0.9  # 1.25 times that is no rate
     assert suite.tuned_dropout_factor(subject, tokens, samples) * 0.9 < 1
 
