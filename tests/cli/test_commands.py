@@ -242,6 +242,20 @@ def test_the_factor_of_the_dropout_rates_is_tuned_and_kept(infolm, own):
     assert kept.stat().st_mtime_ns > before  # of another number of masks
 
 
+def test_a_temperature_within_each_expert(infolm, tmp_path, small_text, own):
+    recipe, run = tiny_file(tmp_path, small_text, max_steps=4), tmp_path / "run"
+    assert infolm("train", recipe, "model.softmax.experts=2", "--out", run).code == 0
+    options = ("--split", "valid", "--temperature", "--tempering", "expert", "--json")
+    *_, within = lines(infolm("evaluate", run, *options))
+    assert re.fullmatch(r"temperature [\d.]+ within each expert, one stream", within)
+    *_, of_mixture = lines(infolm("evaluate", run, "--split", "valid", "--temperature", "--json"))
+    assert re.fullmatch(r"temperature [\d.]+, one stream", of_mixture)
+    found = lines(infolm("evaluate", run, *options, "--episodic"))
+    assert [*found][-1].endswith("within each expert, each sentence by itself")
+    plain = ("evaluate", own, "--split", "valid", "--temperature", "0.8", "--json")
+    assert lines(infolm(*plain)) == lines(infolm(*plain, "--tempering", "expert"))  # one expert
+
+
 def test_masks_adapt_by_themselves_or_share_an_adaptation(infolm, own):
     options = ("evaluate", own, "--split", "test", "--dynamic", "1e-3,1e-2", "--mc", 2, "--json")
     *_, (own_name, own_loss) = lines(infolm(*options)).items()
