@@ -77,7 +77,14 @@ from infolm.training.schedule import Schedule
 WARM_UP = 70
 """Tokens that each parallel stream of validation reads before it counts."""
 
-FREE_TO_CHANGE = {"epochs", "max_steps", "checkpoint_seconds", "log_every", "accelerator"}
+FREE_TO_CHANGE = {
+    "epochs",
+    "max_steps",
+    "stop_patience",
+    "checkpoint_seconds",
+    "log_every",
+    "accelerator",
+}
 """Keys of `train` that a resumed run may have otherwise than when it began."""
 
 
@@ -331,8 +338,29 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
         )
         watcher.say(_plan(recipe, corpus, model, terms, cells, out))
         if resume and loop.resume():
+            if loop.finished() and loop.losses:
+                watcher.say(_finished(loop, recipe, out))
+                return min(loop.losses)
             watcher.say(f"resumed at step {loop.step:,}")
         return loop.run()
+
+
+def _finished(loop: Loop, recipe: Recipe, out: Path) -> str:
+    """That there is nothing left to train, and how to train longer."""
+    settings, epochs = recipe.train, loop.terms[0].feed.epoch
+    longer = []
+    if loop.stopped:
+        longer.append("train.stop_patience=null")
+    if settings.max_steps is not None and loop.step >= settings.max_steps:
+        longer.append(f"train.max_steps={2 * settings.max_steps}")
+    if epochs >= settings.epochs:
+        longer.append(f"train.epochs={2 * settings.epochs}")
+    per = "pair" if isinstance(recipe.model, EncoderConfig) else "token"
+    return (
+        f"{out} is finished, and nothing was trained: {loop.step:,} steps, {epochs:,} passes over "
+        f"the text, best validation {min(loop.losses):.4f} nats per {per}; train longer with, for "
+        f"instance, infolm train {out} --resume {' '.join(longer)}"
+    )
 
 
 def _with_checkpoint(recipe: Recipe, begun: bool) -> Recipe:

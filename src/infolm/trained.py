@@ -16,12 +16,20 @@ from infolm.data.stream import StreamConfig
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation import dynamic, measurement, suite
-from infolm.evaluation.dynamic import DynamicSettings, Rule, Statistics
+from infolm.evaluation.dynamic import (
+    FORMER_STATISTICS,
+    USUAL,
+    DynamicSettings,
+    MeanOver,
+    Rule,
+    Statistics,
+    StatisticsSettings,
+)
 from infolm.evaluation.generated import least_tokens
 from infolm.evaluation.likelihood import Progress
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.method import STATIC, Method
-from infolm.evaluation.monte_carlo import MonteCarloSettings
+from infolm.evaluation.monte_carlo import AdaptedBy, MonteCarloSettings
 from infolm.evaluation.neural_cache import CacheSettings, WordChange
 from infolm.evaluation.reverse import LEAST_TOKENS, Rows, stretches
 from infolm.evaluation.suite import Subject
@@ -30,6 +38,7 @@ from infolm.generation.text import STREAMS, write_long
 from infolm.models.build import AnyModel, build_model
 from infolm.models.encoder import Encoder
 from infolm.models.recurrent import RecurrentModel
+from infolm.nn.softmax import Tempering
 from infolm.objectives.bmi import Bmi
 from infolm.training import checkpoint
 from infolm.training.run import RunFolder
@@ -57,16 +66,21 @@ class Asked:
     """What a person wants measured besides the static model; None, 0 or False: not that.
 
     temperature, dynamic, cache: TUNE, TUNED or values. monte_carlo: the number of masks; rate: the
-    factor on the dropout rates. segment: None for the usual, or tuned. reverse, information: of
-    `generated` tokens that the model writes; real: of as many of the training text too.
+    factor on the dropout rates, TUNE, TUNED or a number. segment: None for the usual, or tuned.
+    reverse, information: of `generated` tokens that the model writes; real: of as many of the
+    training text too.
     """
 
     temperature: str | None = None
+    tempering: Tempering = "mixture"
     dynamic: str | None = None
     rule: Rule = "rms"
     segment: int | None = None
+    mean: MeanOver = "all"
+    statistics: StatisticsSettings = USUAL
     monte_carlo: int = 0
-    rate: float = 1.0
+    rate: str = "1"
+    adaptation: AdaptedBy = "own"
     seed: int = 1
     cache: str | None = None
     episodic: bool = False
@@ -179,26 +193,56 @@ class TrainedRun:
         )
         return CacheSettings(**found)
 
-    def temperature(self, request: str, chunk: int, report: Report, method: Method) -> float:
+    def temperature(
+        self,
+        request: str,
+        chunk: int,
+        report: Report,
+        method: Method,
+        tempering: Tempering = "mixture",
+    ) -> float:
         """The softmax's temperature that `request` asks for, within the walk of `method`."""
         if request not in (TUNE, TUNED):
-            return _temperature(request)
+            return _number(request, "--temperature", positive=True)
         subject = self._subject(chunk, report, method)
         found = self._kept(
             request,
             self.folder.tuned("temperature", *method.parts),
-            str(method),
-            lambda: {"temperature": suite.tuned_temperature(subject, self._valid, method)},
+            _basis(method, tempering),
+            lambda: {
+                "temperature": suite.tuned_temperature(subject, self._valid, method, tempering)
+            },
         )
         return float(found["temperature"])
 
+    def dropout_factor(
+        self, request: str, samples: MonteCarloSettings, chunk: int, report: Report
+    ) -> float:
+        """What `request` says that the dropout rates are multiplied by in Monte Carlo dropout."""
+        if request not in (TUNE, TUNED):
+            return _number(request, "--mc-rate", positive=False)
+        subject = self._subject(chunk, report)
+        found = self._kept(
+            request,
+            self.folder.tuned("mc"),
+            f"{samples.samples} masks, drawn anew every {samples.span} tokens, seed {samples.seed}",
+            lambda: {"rate": suite.tuned_dropout_factor(subject, self._valid, samples)},
+        )
+        return float(found["rate"])
+
     def dynamic_settings(
-        self, request: str, rule: Rule, segment: int | None, report: Report
+        self,
+        request: str,
+        rule: Rule,
+        segment: int | None,
+        report: Report,
+        mean: MeanOver = "all",
+        statistics: StatisticsSettings = USUAL,
     ) -> DynamicSettings:
         """The settings of dynamic evaluation that `request` asks for: 'RATE,DECAY[,EPSILON]' as
         given, else as tuned. segment: its length; None: the usual one, or tuned too."""
         usual, *shorter = SEGMENTS[self.tokenizer.kind]
-        start = replace(STARTS[rule], segment=segment or usual)
+        start = replace(STARTS[rule], segment=segment or usual, mean=mean, statistics=statistics)
         if request not in (TUNE, TUNED):
             try:
                 rate, decay, *rest = (float(number) for number in request.split(","))
@@ -216,7 +260,7 @@ class TrainedRun:
                 self.model,
                 self._valid,
                 start,
-                self.statistics(rule, report),
+                self.statistics(start, report),
                 () if segment else shorter,
                 lambda done, total: report(stage, done, total),
             )
@@ -224,23 +268,29 @@ class TrainedRun:
 
         variant = [*(["sgd"] if rule == "sgd" else []), *([str(segment)] if segment else [])]
         path = self.folder.tuned("dynamic", *variant)
-        return DynamicSettings(**self._kept(request, path, str(STATIC), tuned))
+        basis = str(STATIC)
+        if rule == "rms" and (mean, statistics) != ("all", FORMER_STATISTICS):
+            basis += f", mean of RMS over {mean}, RMS of {statistics}"
+        return DynamicSettings.read(self._kept(request, path, basis, tuned))
 
-    def statistics(self, rule: Rule, report: Report) -> Statistics | None:
-        """The mean square gradients of the training split, from before or now; none for sgd."""
-        if rule == "sgd":
+    def statistics(self, settings: DynamicSettings | None, report: Report) -> Statistics | None:
+        """The mean square gradients of the training split that dynamic evaluation needs, from
+        before or, if those are of other settings, now; none for sgd, or without settings."""
+        if settings is None or settings.rule == "sgd":
             return None
-        kept = self.folder.gradients
-        if not _newer(kept, self.folder.model):
+        wanted, kept = settings.statistics, self.folder.gradients
+        squares = _kept_statistics(kept, wanted) if _newer(kept, self.folder.model) else None
+        if squares is None:
             stage = "collecting gradients on the training split"
-            found = dynamic.gradient_statistics(
+            squares = dynamic.gradient_statistics(
                 self.model,
                 self.corpus.splits["train"].tokens,
+                wanted,
                 lambda done, total: report(stage, done, total),
             )
-            checkpoint.save(kept, found)
+            checkpoint.save(kept, {"settings": asdict(wanted), "squares": squares})
         device = self.model.embedding.device
-        return {name: square.to(device) for name, square in checkpoint.load(kept).items()}
+        return {name: square.to(device) for name, square in squares.items()}
 
     def _kept(
         self, request: str, path: Path, basis: str, tune: Callable[[], dict[str, Any]]
@@ -261,8 +311,7 @@ class TrainedRun:
         return self.corpus.splits["valid"].tokens
 
     def _subject(self, chunk: int, report: Report, method: Method = STATIC) -> Subject:
-        rule = method.dynamic.rule if method.dynamic else "sgd"
-        statistics = self.statistics(rule, report)
+        statistics = self.statistics(method.dynamic, report)
         return Subject(self.model, self.tokenizer, chunk, report, statistics)
 
     def _episodes(self, asked: Asked, chunk: int, report: Report) -> tuple[int | None, list[float]]:
@@ -272,37 +321,55 @@ class TrainedRun:
         if asked.temperature is None:
             return after, [1.0]
         if asked.temperature not in (TUNE, TUNED):
-            return after, [1.0, _temperature(asked.temperature)]
+            return after, [1.0, _number(asked.temperature, "--temperature", positive=True)]
+        tempering = self._tempering(asked)
         subject = self._subject(chunk, report)
         found = self._kept(
             asked.temperature,
             self.folder.tuned("temperature", "episodic"),
-            "each sentence by itself",
-            lambda: {"temperature": suite.tuned_episodic_temperature(subject, self._valid, after)},
+            "each sentence by itself" + WITHIN[tempering],
+            lambda: {
+                "temperature": suite.tuned_episodic_temperature(
+                    subject, self._valid, after, tempering
+                )
+            },
         )
         return after, [1.0, float(found["temperature"])]
+
+    def _tempering(self, asked: Asked) -> Tempering:
+        """With one expert, the softmax is the mixture."""
+        return asked.tempering if self.model.softmax.experts > 1 else "mixture"
 
     # -- what is measured -------------------------------------------------------------------
 
     def methods(self, asked: Asked, chunk: int, report: Report) -> list[Method]:
         """The static model, each method asked for alone, and all of them together.
 
-        Tuned in this order, each with the ones before it in place: dynamic evaluation, the
-        temperature, the cache.
+        Tuned in this order: dynamic evaluation and the dropout rates, each by itself; then, each
+        with the ones before it in place, the temperature and the cache.
         """
         adapting = samples = None
+        tempering = self._tempering(asked)
         if asked.dynamic:
-            adapting = self.dynamic_settings(asked.dynamic, asked.rule, asked.segment, report)
+            adapting = self.dynamic_settings(
+                asked.dynamic, asked.rule, asked.segment, report, asked.mean, asked.statistics
+            )
         if asked.monte_carlo:
             span = self.recipe.feed.bptt if isinstance(self.recipe.feed, StreamConfig) else chunk
-            samples = MonteCarloSettings(asked.monte_carlo, asked.rate, span, asked.seed)
+            samples = MonteCarloSettings(
+                asked.monte_carlo, span=span, seed=asked.seed, adaptation=asked.adaptation
+            )
+            rate = self.dropout_factor(asked.rate, samples, chunk, report)
+            samples = replace(samples, rate=rate)
         lines = [STATIC, Method(dynamic=adapting), Method(monte_carlo=samples)]
         together = Method(dynamic=adapting, monte_carlo=samples)
         if request := asked.temperature:
             both = dict.fromkeys((STATIC, together))
-            taus = {each: self.temperature(request, chunk, report, each) for each in both}
-            lines.append(replace(STATIC, temperature=taus[STATIC]))
-            together = replace(together, temperature=taus[together])
+            taus = {
+                each: self.temperature(request, chunk, report, each, tempering) for each in both
+            }
+            lines.append(replace(STATIC, temperature=taus[STATIC], tempering=tempering))
+            together = replace(together, temperature=taus[together], tempering=tempering)
         if request := asked.cache:
             both = dict.fromkeys((STATIC, together))
             caches = {each: self.cache_settings(request, chunk, report, each) for each in both}
@@ -335,7 +402,9 @@ class TrainedRun:
         for name in splits:
             split = self.corpus.splits[name]
             if episodic:
-                results += suite.evaluate_episodic(subject, split, name, after, temperatures)
+                results += suite.evaluate_episodic(
+                    subject, split, name, after, temperatures, self._tempering(asked)
+                )
             elif streams > 1:
                 results += suite.evaluate_parallel(subject, split, name, streams, true.get(name))
             else:
@@ -413,14 +482,45 @@ def _check(asked: Asked, streams: int, episodic: bool) -> None:
         raise InfolmError("the static model alone is read in parallel: leave out --streams")
 
 
-def _temperature(text: str) -> float:
+WITHIN = {"mixture": "", "expert": ", temperature within each expert"}
+"""What the basis of a tuned temperature says of it."""
+
+
+def _basis(method: Method, tempering: Tempering) -> str:
+    return f"{method}{WITHIN[tempering]}"
+
+
+def _number(text: str, option: str, positive: bool) -> float:
+    """The number in `text`, above 0 or from 0 on."""
     try:
         value = float(text)
     except ValueError:
-        value = 0.0
-    if not 0 < value < math.inf:
-        raise InfolmError(f"--temperature is tune or a number above 0, not '{text}'")
+        value = math.nan
+    if not 0 <= value < math.inf or (positive and not value):
+        wanted = "a number above 0" if positive else "a factor of 0 or more"
+        raise InfolmError(f"{option} is tune or {wanted}, not '{text}'")
     return value
+
+
+def statistics_settings(text: str) -> StatisticsSettings:
+    """Of 'BATCHES[,COLUMNS[,STEPS]]', where BATCHES may be all."""
+    batches, *rest = text.split(",")
+    try:
+        number = None if batches == "all" else int(batches)
+        columns, steps = [*map(int, rest), *(USUAL.columns, USUAL.steps)[len(rest) :]]
+    except ValueError:
+        raise InfolmError(
+            f"'{text}' is not BATCHES[,COLUMNS[,STEPS]]: try all,1024 or {USUAL.batches}"
+        ) from None
+    return StatisticsSettings(number, columns, steps)
+
+
+def _kept_statistics(path: Path, wanted: StatisticsSettings) -> dict[str, Any] | None:
+    """The mean square gradients in a file, if they are those of `wanted`."""
+    state = checkpoint.load(path)
+    if "squares" not in state:  # written before there was a choice
+        state = {"settings": asdict(FORMER_STATISTICS), "squares": state}
+    return state["squares"] if StatisticsSettings(**state["settings"]) == wanted else None
 
 
 def _newer(path: Path, than: Path) -> bool:

@@ -1,5 +1,7 @@
 """Averages against a plain mean of saved iterates; the trigger on hand-made curves."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -90,8 +92,28 @@ def test_a_trigger_that_never_came_is_said(model):
     assert "not triggered before the last validation" in averager.unused()
     assert "fewer than 4 validations" in averager.unused()
     assert averager.validated({RAW: 5.0}, 1.0) == ["triggered"]
-    assert averager.unused() is not None  # the mean has not been measured: it came too late
+    # The mean has not been measured: it came too late, and that it did not come is not true.
+    assert averager.unused().startswith("averaging was triggered by the last validation")
     averager.update(9)
+    assert averager.unused() is None
+
+
+def test_a_trigger_that_a_divergence_undid_is_said(model):
+    averager = Triggered(model, TriggeredConfig(patience=1))
+    before = copy.deepcopy(averager.state_dict())
+    losses = [1.0, 2.0, 3.0]
+    events = walk(model, averager, 9, [], validate_at=3, losses=list(losses))
+    assert [name for name, _ in events] == ["triggered"]
+    averager.load_state_dict(before)  # back to the best validation
+    assert "diverged and went back to before that" in averager.unused()
+    resumed = Triggered(model, TriggeredConfig(patience=1))
+    resumed.load_state_dict(averager.state_dict())
+    assert resumed.unused() == averager.unused()
+    assert averager.unused() == averager.config.unused(["triggered", "diverged"])
+    for loss in losses:
+        averager.validated({RAW: loss}, 0.5)
+    assert averager.unused().startswith("averaging was triggered by the last validation")
+    averager.update(10)
     assert averager.unused() is None
 
 

@@ -21,6 +21,7 @@ from infolm.data.synthetic import true_entropy
 from infolm.evaluation import generated
 from infolm.evaluation.generated import text_information
 from infolm.experiment import train
+from infolm.training import checkpoint
 
 MEASUREMENT_KEYS = {
     *("metric", "value", "unit", "stderr", "tokens", "split", "method", "convention")
@@ -196,6 +197,75 @@ def test_gradients_older_than_the_weights_are_collected_anew(infolm, own):
     os.utime(kept, ns=(0, 0))
     assert infolm(*options).code == 0
     assert kept.read_bytes() == content
+
+
+def test_gradients_know_their_settings(infolm, own):
+    """An old file means the usual settings, and others are collected anew."""
+    options = ("evaluate", own, "--split", "test", "--dynamic", "1e-4,1e-3", "--json")
+    kept = own / "gradients.safetensors"
+    *_, usual = lines(infolm(*options)).values()
+    squares = checkpoint.load(kept)["squares"]
+    checkpoint.save(kept, squares)  # as it was before it had settings
+    content = kept.read_bytes()
+    *_, old = lines(infolm(*options)).values()
+    assert (old, kept.read_bytes()) == (usual, content)
+    other = lines(infolm(*options, "--dynamic-statistics", "all,4,10"))
+    *_, told = other
+    assert "RMS of all batches of 4 x 10 tokens" in told
+    assert checkpoint.load(kept)["settings"] == {"batches": None, "columns": 4, "steps": 10}
+    assert other[told] != usual
+    *_, again = lines(infolm(*options)).values()
+    assert again == usual
+    assert checkpoint.load(kept)["settings"] == {"batches": 200, "columns": 64, "steps": 20}
+
+
+def test_tuned_dynamic_evaluation_of_other_statistics_is_tuned_anew(infolm, own):
+    options = ("evaluate", own, "--split", "valid", "--dynamic", "--segment", "20", "--json")
+    *_, usual = lines(infolm(*options))
+    *_, other = lines(infolm(*options, "--dynamic-mean", "tensor", "--dynamic-statistics", "3"))
+    assert "mean of RMS" not in usual
+    assert "mean of RMS by tensor, RMS of 3 batches of 64 x 20 tokens" in other
+    kept = own / "dynamic-20.json"
+    before = kept.stat().st_mtime_ns
+    infolm(*options, "--dynamic-mean", "tensor", "--dynamic-statistics", "3")
+    assert kept.stat().st_mtime_ns == before
+
+
+def test_the_factor_of_the_dropout_rates_is_tuned_and_kept(infolm, own):
+    options = ("evaluate", own, "--split", "valid", "--mc", 3, "--mc-rate")
+    done = infolm(*options, "tune", "--json")
+    assert done.code == 0, done.err
+    kept = own / "mc.json"
+    rate = json.loads(kept.read_text())["rate"]
+    assert any(f"rates x {rate:.3g}" in line for line in lines(done))
+    before = kept.stat().st_mtime_ns
+    assert list(lines(infolm(*options, "--json"))) == list(lines(done))
+    assert kept.stat().st_mtime_ns == before
+    infolm("evaluate", own, "--split", "valid", "--mc", 2, "--mc-rate", "--json")
+    assert kept.stat().st_mtime_ns > before  # of another number of masks
+
+
+def test_a_temperature_within_each_expert(infolm, tmp_path, small_text, own):
+    recipe, run = tiny_file(tmp_path, small_text, max_steps=4), tmp_path / "run"
+    assert infolm("train", recipe, "model.softmax.experts=2", "--out", run).code == 0
+    options = ("--split", "valid", "--temperature", "--tempering", "expert", "--json")
+    *_, within = lines(infolm("evaluate", run, *options))
+    assert re.fullmatch(r"temperature [\d.]+ within each expert, one stream", within)
+    *_, of_mixture = lines(infolm("evaluate", run, "--split", "valid", "--temperature", "--json"))
+    assert re.fullmatch(r"temperature [\d.]+, one stream", of_mixture)
+    found = lines(infolm("evaluate", run, *options, "--episodic"))
+    assert [*found][-1].endswith("within each expert, each sentence by itself")
+    plain = ("evaluate", own, "--split", "valid", "--temperature", "0.8", "--json")
+    assert lines(infolm(*plain)) == lines(infolm(*plain, "--tempering", "expert"))  # one expert
+
+
+def test_masks_adapt_by_themselves_or_share_an_adaptation(infolm, own):
+    options = ("evaluate", own, "--split", "test", "--dynamic", "1e-3,1e-2", "--mc", 2, "--json")
+    *_, (own_name, own_loss) = lines(infolm(*options)).items()
+    *_, (name, loss) = lines(infolm(*options, "--mc-adaptation", "shared")).items()
+    assert "(2 masks, each adapting by itself, rates" in own_name
+    assert "(2 masks, rates" in name
+    assert own_loss != loss
 
 
 def test_dynamic_evaluation_without_enough_training_text_is_one_sentence(infolm, tmp_path):

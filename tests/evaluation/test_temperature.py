@@ -53,6 +53,19 @@ def test_equals_scipys_minimiser(experts):
 
 
 @pytest.mark.parametrize("experts", [1, 3])
+def test_within_each_expert_it_is_the_best_of_a_fine_grid(experts):
+    model, hidden, targets = make(experts)
+    best = best_temperature(model, hidden, targets, tempering="expert")
+    grid = np.geomspace(COLDEST, HOTTEST, 801)
+    losses = [-float(model.log_prob(hidden, targets, tau, "expert").mean()) for tau in grid]
+    assert best == pytest.approx(grid[np.argmin(losses)], rel=math.log(HOTTEST / COLDEST) / 800)
+    if experts == 1:
+        assert best == best_temperature(model, hidden, targets)
+    else:
+        assert abs(best - best_temperature(model, hidden, targets)) > 0.01
+
+
+@pytest.mark.parametrize("experts", [1, 3])
 def test_slope_and_curvature_are_derivatives_in_one_over_tau(experts, monkeypatch):
     model, hidden, targets = make(experts)
     beta, step = 0.8, 1e-4

@@ -261,6 +261,30 @@ def test_temperature_is_a_power_of_the_whole_mixture(experts, temperature):
     torch.testing.assert_close(whole.exp().sum(-1), torch.ones(3, 2, dtype=torch.double))
 
 
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
+@pytest.mark.parametrize("experts", [1, 3])
+def test_temperature_within_each_expert(experts, temperature):
+    """The mixture summed out by hand, over every word."""
+    head, embedding = make(inputs=INPUTS, experts=experts)
+    x = make_input(4, INPUTS)
+    with torch.no_grad():
+        if experts == 1:
+            priors, latents = torch.ones(4, 1).double(), (x @ head.projection.T)[:, None]
+        else:
+            priors = (x @ head.prior.T).softmax(1)
+            latents = (x @ head.projection.T + head.projection_bias).tanh().view(4, experts, -1)
+        logits = latents @ embedding.T + head.bias
+        expected = (priors[..., None] * (logits / temperature).softmax(2)).sum(1)
+    words = torch.arange(13).expand(4, -1)
+    wide = x[:, None].expand(-1, 13, -1)
+    found = head.log_prob(wide, words, embedding, temperature, "expert").exp()
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(found.sum(1), torch.ones(4, dtype=torch.double))
+    whole = head.log_prob(wide, words, embedding, temperature).exp()
+    same = experts == 1 or temperature == 1
+    assert torch.allclose(whole, found) == same
+
+
 def test_temperature_of_an_average_over_dropout_samples():
     head, embedding = make(experts=2)
     x, y = make_input(4, 3, SIZE), torch.randint(0, 13, (4,))

@@ -143,6 +143,17 @@ def test_eq_6_over_all_pairs_of_the_batch():
     assert set(estimate.terms) == {"loss", "jensen_shannon", "mine", "accuracy"}
 
 
+def test_a_score_of_zero_is_told_by_half():
+    """Of positive and negative pairs alike."""
+    model = make()
+    bmi = build(model, phase_two=False)
+    scores = torch.tensor([[0.0, 1.0, -1.0], [0.0, 2.0, 0.0], [-3.0, -1.0, -2.0]])
+    bmi.critic = lambda x, y: scores
+    told = bmi(model, BATCH, None).terms["accuracy"].item()
+    positive, negative = (1 / 2 + 1 + 0) / 3, (0 + 1 + 1 / 2 + 1 / 2 + 1 + 1) / 6
+    assert told == pytest.approx((positive + negative) / 2)
+
+
 def test_a_new_critic_knows_nothing():
     model = make()
     bmi = Bmi(BmiConfig(), model)

@@ -53,8 +53,9 @@ class RunningMean:
 class AveragerConfig(Section):
     """The base of every kind of averaging in a recipe."""
 
-    def unused(self) -> str | None:
-        """What to say where no average was ever the answer; None where that cannot be."""
+    def unused(self, events: Sequence[str] = ()) -> str | None:
+        """What to say where no average was ever the answer, in a training with these events in
+        their order; None where that cannot be."""
         return None
 
 

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from infolm.averaging.base import RAW, Averager, AveragerConfig, OneMean
 
 Criterion = Literal["paper", "released"]
+TRIGGERED, DIVERGED = "triggered", "diverged"
+"""Events: averaging begins; training goes back to its best validation."""
 
 
 def worse_than_recent(
@@ -45,7 +47,7 @@ class TailConfig(AveragerConfig):
     kind: Literal["tail"] = "tail"
     start: int = Field(0, ge=0, description="average from the weights after this step on; 0: all")
 
-    def unused(self) -> str:
+    def unused(self, events: Sequence[str] = ()) -> str:
         return _never_begun(self.start)
 
 
@@ -56,7 +58,7 @@ class SwaConfig(AveragerConfig):
     start: int = Field(0, ge=0, description="average from the weights after this step on")
     every: int = Field(100, ge=1, description="steps from one iterate of the mean to the next")
 
-    def unused(self) -> str:
+    def unused(self, events: Sequence[str] = ()) -> str:
         return _never_begun(self.start)
 
 
@@ -70,7 +72,20 @@ class TriggeredConfig(AveragerConfig):
         1.0, gt=0, le=1, description="trigger at this share of training at the latest; 1: never"
     )
 
-    def unused(self) -> str:
+    def unused(self, events: Sequence[str] = ()) -> str:
+        last = [event for event in events if event in (TRIGGERED, DIVERGED)][-1:]
+        if last == [TRIGGERED]:
+            return (
+                "averaging was triggered by the last validation, with no step left to average, so "
+                "the answer is a single iterate: validate more often (train.validate_every), lower "
+                "averaging.patience or averaging.latest, or train longer"
+            )
+        if TRIGGERED in events:
+            return (
+                "averaging was triggered, but then training diverged and went back to before that, "
+                "and it was not triggered again, so the answer is a single iterate: lower "
+                "optimiser.learning_rate, or averaging.patience or averaging.latest"
+            )
         return (
             "averaging was not triggered before the last validation, as the loss kept improving or "
             f"there were fewer than {self.patience + 2} validations, so the answer is a single "
@@ -133,13 +148,14 @@ class Triggered(OneMean):
 
     Validation happens every L steps; when the newest loss is worse than the recent best (see
     `worse_than_recent`), or at the share `latest` of training, averaging starts with the present
-    weights. The trigger cannot be undone.
+    weights. The trigger is undone only where training diverges and goes back to before it.
     """
 
     def __init__(self, model: nn.Module, config: TriggeredConfig) -> None:
         super().__init__(model)
         self.config = config
         self.history: list[float] = []
+        self.undone = False
 
     def update(self, step: int) -> None:
         if self.mean.count:
@@ -155,15 +171,21 @@ class Triggered(OneMean):
         if not (worse or late):
             return []
         self.mean.update(self.parameters)
-        return ["triggered"]
+        return [TRIGGERED]
 
     def unused(self) -> str | None:
+        if self.mean.count > 1:
+            return None
         # One iterate: the trigger came with the last validation, and the mean was not measured.
-        return self.config.unused() if self.mean.count <= 1 else None
+        undone = [TRIGGERED, DIVERGED] if self.undone else []
+        return self.config.unused([TRIGGERED] if self.mean.count else undone)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"history": self.history, "mean": self.mean.state_dict()}
+        state = {"history": self.history, "mean": self.mean.state_dict()}
+        return state | ({"undone": True} if self.undone else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        back = self.mean.count > 0 and not state["mean"]["count"]
+        self.undone = self.undone or back or state.get("undone", False)
         self.history = list(state["history"])
         self.mean.load_state_dict(state["mean"])

@@ -20,7 +20,7 @@ class TwoTailedConfig(AveragerConfig):
         3, ge=1, description="validations without improvement after which a mean is stagnating"
     )
 
-    def unused(self) -> str:
+    def unused(self, events: Sequence[str] = ()) -> str:
         return (
             "at every validation the iterate was better than the mean of the iterates since the "
             "one before, so the answer is a single iterate: train longer, or validate more often "

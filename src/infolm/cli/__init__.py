@@ -19,7 +19,7 @@ from infolm.cli import lists  # noqa: F401
 from infolm.cli.app import app
 from infolm.errors import InfolmError
 
-TUNABLE = ("--cache", "--dynamic", "--temperature")
+TUNABLE = ("--cache", "--dynamic", "--temperature", "--mc-rate")
 
 
 def main() -> NoReturn:
@@ -40,7 +40,7 @@ def main() -> NoReturn:
 
 
 def _spell_out(arguments: list[str]) -> list[str]:
-    """`--cache`, `--dynamic` and `--temperature` may stand alone, or with a value behind them.
+    """The options in TUNABLE may stand alone, or with a value behind them.
 
     What follows is a value unless it is another option, or a run's folder.
     """

@@ -82,7 +82,7 @@ PerturbOption = Annotated[
 ScaleOption = Annotated[
     float,
     typer.Option(
-        min=0, help="Of --perturb: times the deviation of the code.", rich_help_panel=PANEL
+        min=0, help="Of --perturb: times the standard deviation of the code.", rich_help_panel=PANEL
     ),
 ]
 NeighboursOption = Annotated[

@@ -46,6 +46,27 @@ class Rule(StrEnum):
     sgd = "sgd"
 
 
+class Mean(StrEnum):
+    """What the mean of RMS is over."""
+
+    all = "all"
+    tensor = "tensor"
+
+
+class AdaptedBy(StrEnum):
+    """Whose gradient moves a mask's weights in --dynamic with --mc."""
+
+    own = "own"
+    shared = "shared"
+
+
+class Tempering(StrEnum):
+    """What a temperature acts on."""
+
+    mixture = "mixture"
+    expert = "expert"
+
+
 @app.command()
 def evaluate(
     run: RunArgument,
@@ -64,6 +85,13 @@ def evaluate(
             rich_help_panel=METHODS,
         ),
     ] = None,
+    tempering: Annotated[
+        Tempering,
+        typer.Option(
+            help="--temperature of the mixture of softmaxes, or within each of them.",
+            rich_help_panel=METHODS,
+        ),
+    ] = Tempering.mixture,
     dynamic: Annotated[
         str | None,
         typer.Option(
@@ -84,6 +112,23 @@ def evaluate(
             rich_help_panel=METHODS,
         ),
     ] = None,
+    dynamic_mean: Annotated[
+        Mean,
+        typer.Option(
+            help="Rule rms: the decay is relative to the mean of RMS over all parameters (Melis), "
+            "or over those of the same tensor (Krause).",
+            rich_help_panel=METHODS,
+        ),
+    ] = Mean.all,
+    dynamic_statistics: Annotated[
+        str,
+        typer.Option(
+            metavar="BATCHES[,COLUMNS[,STEPS]]",
+            help="Rule rms: RMS is of so many batches of the training split, or of all, of COLUMNS "
+            "x STEPS tokens (Melis: all,1024).",
+            rich_help_panel=METHODS,
+        ),
+    ] = "200,64,20",
     mc: Annotated[
         int,
         typer.Option(
@@ -94,9 +139,21 @@ def evaluate(
         ),
     ] = 0,
     mc_rate: Annotated[
-        float,
-        typer.Option(help="Times the dropout rates, in --mc.", rich_help_panel=METHODS),
-    ] = 1.0,
+        str,
+        typer.Option(
+            metavar="[tune|FACTOR]",
+            help="Times the dropout rates, in --mc.",
+            rich_help_panel=METHODS,
+        ),
+    ] = "1",
+    mc_adaptation: Annotated[
+        AdaptedBy,
+        typer.Option(
+            help="--mc with --dynamic: each mask adapts by its own gradient, or all share one "
+            "adaptation without dropout, which is cheaper.",
+            rich_help_panel=METHODS,
+        ),
+    ] = AdaptedBy.own,
     seed: Annotated[
         int, typer.Option(min=0, help="Of the random numbers of --mc, --reverse and --mi.")
     ] = 1,
@@ -158,7 +215,7 @@ def evaluate(
     infolm evaluate RUN --dynamic --mc 200 --temperature tune --cache tune
 
     \b
-    --cache, --dynamic and --temperature may stand alone: as tuned before, or else now.
+    --cache, --dynamic, --temperature and --mc-rate may stand alone: as tuned before, or else now.
 
     \b
     infolm evaluate RUN --reverse --mi --real
@@ -171,8 +228,9 @@ def evaluate(
     """
     from infolm.console import StageBars, err
     from infolm.evaluation import measurement
+    from infolm.evaluation.dynamic import USUAL
     from infolm.evaluation.latent_suite import LatentSettings
-    from infolm.trained import GENERATED, Asked, TrainedRun
+    from infolm.trained import GENERATED, Asked, TrainedRun, statistics_settings
     from infolm.trained_encoder import EncoderRun
     from infolm.trained_sentences import open_run
 
@@ -180,19 +238,40 @@ def evaluate(
         raise InfolmError(f"--split is valid or test, not '{split}'")
     if words and not cache:
         raise InfolmError("--words compares with the cache: add --cache")
-    if not dynamic and (segment or dynamic_rule != Rule.rms):
-        raise InfolmError("--segment and --dynamic-rule are of dynamic evaluation: add --dynamic")
-    if not mc and mc_rate != 1:
+    statistics = statistics_settings(dynamic_statistics)
+    of_rms = dynamic_mean != Mean.all or statistics != USUAL
+    if not dynamic and (segment or dynamic_rule != Rule.rms or of_rms):
+        raise InfolmError(
+            "--segment, --dynamic-rule, --dynamic-mean and --dynamic-statistics are of dynamic "
+            "evaluation: add --dynamic"
+        )
+    if of_rms and dynamic_rule != Rule.rms:
+        raise InfolmError(
+            "--dynamic-mean and --dynamic-statistics are of the rule rms: leave out "
+            f"--dynamic-rule {dynamic_rule.value}"
+        )
+    if not mc and mc_rate != "1":
         raise InfolmError("--mc-rate is of Monte Carlo dropout: add --mc 200")
+    if not (mc and dynamic) and mc_adaptation != AdaptedBy.own:
+        raise InfolmError(
+            "--mc-adaptation is of Monte Carlo dropout with dynamic evaluation: add --mc 200 "
+            "--dynamic"
+        )
+    if not temperature and tempering != Tempering.mixture:
+        raise InfolmError("--tempering is of the softmax's temperature: add --temperature")
     if not (reverse or information) and (generated or real):
         raise InfolmError("--generated and --real are of what the model writes: add --reverse")
     asked = Asked(
         temperature=temperature,
+        tempering=tempering.value,
         dynamic=dynamic,
         rule=dynamic_rule.value,
         segment=segment,
+        mean=dynamic_mean.value,
+        statistics=statistics,
         monte_carlo=mc,
         rate=mc_rate,
+        adaptation=mc_adaptation.value,
         seed=seed,
         cache=cache,
         episodic=episodic,
@@ -295,7 +374,7 @@ def generate(
     tokens: Annotated[int, typer.Option(min=1, help="Tokens of each sample.")] = 100,
     num: Annotated[int, typer.Option(min=1, help="How many samples.")] = 1,
     seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 1,
-    temperature: Annotated[float, typer.Option(help="Below 1 bolder, above 1 wilder.")] = 1.0,
+    temperature: Annotated[float, typer.Option(help="Below 1 safer, above 1 wilder.")] = 1.0,
     top_k: Annotated[int | None, typer.Option(help="Among the K likeliest tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Nucleus: the likeliest with mass P.")] = None,
     eta: Annotated[float | None, typer.Option(help="Eta sampling with this epsilon.")] = None,

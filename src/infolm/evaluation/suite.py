@@ -26,10 +26,12 @@ from infolm.evaluation.measurement import (
     likelihood_measurements,
 )
 from infolm.evaluation.method import STATIC, Method, Reading, measure, walk
+from infolm.evaluation.monte_carlo import MonteCarloSettings
 from infolm.evaluation.neural_cache import CacheSettings, WordChange, tune, word_table
 from infolm.evaluation.reverse import Rows, reverse_measurements, yardstick
 from infolm.evaluation.temperature import GRID, best_temperature, interpolated
 from infolm.models.recurrent import RecurrentModel
+from infolm.nn.softmax import Tempering
 
 WARM_UP = 200
 """Tokens that each of several parallel streams reads before it counts."""
@@ -39,6 +41,8 @@ TEMPERATURE_TOKENS = 50_000
 """The temperature is tuned on at most so many: it is then known to some thousandths."""
 DEAR_TOKENS = 5_000
 """Both are tuned on so few where the weights follow the text or many samples are read."""
+FACTORS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25)
+"""Of the dropout rates in Monte Carlo dropout, those that are tried first."""
 NGRAM_ORDER = 5
 BASELINE = f"Kneser-Ney {NGRAM_ORDER}-gram"
 LANGUAGE = "the language itself"
@@ -78,7 +82,12 @@ def text_size(split: Split, tokenizer: Tokenizer, whole: bool = False) -> TextSi
     return TextSize(split.characters - len(first), split.bytes - first_bytes, words)
 
 
-def tuned_temperature(subject: Subject, tokens: npt.NDArray[np.integer], method: Method) -> float:
+def tuned_temperature(
+    subject: Subject,
+    tokens: npt.NDArray[np.integer],
+    method: Method,
+    tempering: Tempering = "mixture",
+) -> float:
     """The softmax's temperature that suits the walk of `method` best on `tokens`, of validation.
 
     Of a static walk exactly; of others from the losses at a few temperatures, in one walk.
@@ -94,17 +103,21 @@ def tuned_temperature(subject: Subject, tokens: npt.NDArray[np.integer], method:
         (1.0,) if static else GRID,
         subject.statistics,
         report=progress,
+        tempering=tempering,
     )
     if static:
         parts = [(hidden, targets) for _, hidden, targets in chunks]
         hidden, targets = (torch.cat(column) for column in zip(*parts, strict=True))
-        return best_temperature(subject.model, hidden, targets)
+        return best_temperature(subject.model, hidden, targets, tempering=tempering)
     total = torch.stack([log_probs.double().sum(1) for log_probs, *_ in chunks]).sum(0)
     return interpolated(GRID, (-total).tolist())
 
 
 def tuned_episodic_temperature(
-    subject: Subject, tokens: npt.NDArray[np.integer], after: int | None
+    subject: Subject,
+    tokens: npt.NDArray[np.integer],
+    after: int | None,
+    tempering: Tempering = "mixture",
 ) -> float:
     """The same for sentences read one by one, as many as are whole within the limit."""
     progress = subject.progress("tuning the temperature on the validation split")
@@ -113,7 +126,38 @@ def tuned_episodic_temperature(
     read = list(episodes(subject.model, tokens, subject.tokenizer.eos, after, progress))
     hidden = torch.cat([each.hidden for each in read])
     targets = torch.cat([each.targets for each in read])
-    return best_temperature(subject.model, hidden, targets)
+    return best_temperature(subject.model, hidden, targets, tempering=tempering)
+
+
+def tuned_dropout_factor(
+    subject: Subject, tokens: npt.NDArray[np.integer], samples: MonteCarloSettings
+) -> float:
+    """What the dropout rates are multiplied by in Monte Carlo dropout, by the loss on `tokens`, of
+    validation (Melis et al. 2018), with as many masks.
+
+    Of FACTORS, and then of those half a step to either side of the best. 0 is the model itself. A
+    factor that would raise a rate to 1 is not tried. All are measured with the same seed. The walk
+    is without dynamic evaluation, the temperature 1.
+    """
+    tokens, losses = tokens[: DEAR_TOKENS + 1], dict[float, float]()
+    highest = max(vars(subject.model.rates).values())
+    half = (FACTORS[1] - FACTORS[0]) / 2
+    progress = subject.progress("tuning the factor of the dropout rates on the validation split")
+
+    def measure(factor: float) -> None:
+        if factor >= 0 and factor * highest < 1:
+            method = Method(monte_carlo=replace(samples, rate=factor))
+            chunks = walk(subject.model, tokens, method, subject.chunk)
+            losses[factor] = -sum(float(chunk.log_probs.double().sum()) for chunk in chunks)
+        progress(len(losses), len(FACTORS) + 2)
+
+    for factor in FACTORS:
+        measure(factor)
+    best = min(losses, key=lambda factor: losses[factor])
+    measure(best - half)
+    measure(best + half)
+    progress(len(FACTORS) + 2, len(FACTORS) + 2)
+    return min(losses, key=lambda factor: losses[factor])
 
 
 def tuned_cache(subject: Subject, tokens: npt.NDArray[np.integer], method: Method) -> CacheSettings:
@@ -127,6 +171,7 @@ def tuned_cache(subject: Subject, tokens: npt.NDArray[np.integer], method: Metho
         subject.chunk,
         (method.temperature,),
         subject.statistics,
+        tempering=method.tempering,
         report=subject.progress(f"tuning the cache on the validation split ({method})"),
     )
     parts = [(log_probs[0], hidden, targets) for log_probs, hidden, targets in chunks]
@@ -233,7 +278,12 @@ def evaluate_parallel(
 
 
 def evaluate_episodic(
-    subject: Subject, split: Split, name: str, after: int | None, temperatures: Sequence[float]
+    subject: Subject,
+    split: Split,
+    name: str,
+    after: int | None,
+    temperatures: Sequence[float],
+    tempering: Tempering = "mixture",
 ) -> list[Measurement]:
     """One split sentence by sentence, at each temperature; see `episodic_log_probs`."""
     check(split, name)
@@ -244,8 +294,12 @@ def evaluate_episodic(
         convention, size = f"only what follows {token} in its sentence counts; {EPISODIC}", None
     for temperature in temperatures:
         progress = subject.progress(f"reading the {name} split at temperature {temperature:.4g}")
-        log_p = episodic_log_probs(subject.model, split.tokens, eos, after, temperature, progress)
-        method = "static" if temperature == 1 else f"temperature {temperature:.4g}"
+        log_p = episodic_log_probs(
+            subject.model, split.tokens, eos, after, temperature, progress, tempering
+        )
+        method = Method(temperature=temperature, tempering=tempering).parts.get(
+            "temperature", "static"
+        )
         results += likelihood_measurements(
             log_p, name, f"{method}, each sentence by itself", size, None, convention
         )

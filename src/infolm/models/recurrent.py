@@ -20,7 +20,7 @@ from infolm.nn.cells.mogrifier import Mogrifier
 from infolm.nn.cells.multiplicative import MultiplicativeLSTM
 from infolm.nn.cells.rewired import RewiredLSTM
 from infolm.nn.dropout import Rates, embedding_dropout, locked_dropout, step_dropout
-from infolm.nn.softmax import Softmax
+from infolm.nn.softmax import Softmax, Tempering
 from infolm.nn.stack import Connections, Stack
 from infolm.section import Section
 
@@ -183,9 +183,15 @@ class RecurrentModel(nn.Module):
         """
         return self.softmax.nll_sum(x, targets, self.embedding, counts)
 
-    def log_prob(self, x: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:
+    def log_prob(
+        self,
+        x: Tensor,
+        targets: Tensor,
+        temperature: float = 1.0,
+        tempering: Tempering = "mixture",
+    ) -> Tensor:
         """ln p(target | x) of each token, without gradient."""
-        return self.softmax.log_prob(x, targets, self.embedding, temperature)
+        return self.softmax.log_prob(x, targets, self.embedding, temperature, tempering)
 
     def log_probs(self, x: Tensor, temperature: float = 1.0) -> Tensor:
         """ln p(. | x) over the whole vocabulary, (..., V)."""

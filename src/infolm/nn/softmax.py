@@ -12,11 +12,14 @@ kept for all tokens and components is their latent vectors, which are narrow.
 """
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+Tempering = Literal["mixture", "expert"]
+"""What a temperature sharpens or flattens: the mixture, or each of its softmaxes."""
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 2**22, 2**27
 """Limits of the logits held at once: 16 MB and 512 MB in single precision."""
@@ -252,17 +255,25 @@ class Softmax(nn.Module):
 
     @torch.no_grad()
     def log_prob(
-        self, x: Tensor, targets: Tensor, embedding: Tensor, temperature: float = 1.0
+        self,
+        x: Tensor,
+        targets: Tensor,
+        embedding: Tensor,
+        temperature: float = 1.0,
+        tempering: Tempering = "mixture",
     ) -> Tensor:
         """ln p(target | x) for each token, shaped like `targets`, 0 for padding; no gradient.
 
-        x is as in `nll_sum`, the temperature as in `log_probs`.
+        x is as in `nll_sum`, the temperature as in `log_probs`: that of the mixture. Of each
+        expert, p_tau(w) = sum_k pi_k softmax((W y_k + b) / tau)[w], which for one is the same.
         """
         weight = self._weight(embedding)
         rows, kept = counted(x, targets)
         size = _block_tokens(weight, rows.shape[1] * self.experts)
         blocks = zip(rows.split(size), kept[:, None].split(size), strict=True)
-        log_p = torch.cat([self._log_prob(*block, weight, temperature) for block in blocks])
+        log_p = torch.cat(
+            [self._log_prob(*block, weight, temperature, tempering) for block in blocks]
+        )
         return log_p.new_zeros(targets.shape).masked_scatter(targets >= 0, log_p)
 
     def log_probs(self, x: Tensor, embedding: Tensor, temperature: float = 1.0) -> Tensor:
@@ -276,10 +287,17 @@ class Softmax(nn.Module):
         whole = torch.cat([self._log_probs(block, weight, temperature) for block in blocks])
         return whole.reshape(*x.shape[:-1], len(weight))
 
-    def _log_prob(self, x: Tensor, target: Tensor, weight: Tensor, temperature: float) -> Tensor:
+    def _log_prob(
+        self,
+        x: Tensor,
+        target: Tensor,
+        weight: Tensor,
+        temperature: float,
+        tempering: Tempering,
+    ) -> Tensor:
         """x (n, D, H), t (n, 1) -> ln p_tau(t) (n,)."""
         components = x.shape[1] * self.experts
-        if components > 1 and temperature != 1:
+        if components > 1 and temperature != 1 and tempering == "mixture":
             return self._log_probs(x, weight, temperature).gather(1, target).squeeze(1)
         y, log_weights = self._components(x, weight)
         logits = functional.linear(y.flatten(0, 1) / temperature, weight, self.bias / temperature)

@@ -7,6 +7,9 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+TIES = "ties"
+"""The term beside `accuracy`: the share of what it counts where the right one was tied."""
+
 
 @dataclass
 class Estimate:

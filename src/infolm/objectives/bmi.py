@@ -22,6 +22,7 @@ from infolm.data.pairs import PairBatch
 from infolm.data.stream import PADDING
 from infolm.information import bounds
 from infolm.information.critics import Critic, FiveWay
+from infolm.information.ties import above
 from infolm.models.recurrent import RecurrentModel
 from infolm.objectives.base import Estimate, Learner
 from infolm.section import Section
@@ -183,7 +184,7 @@ class Bmi(Learner):
             terms = {
                 "jensen_shannon": information.detach(),
                 "mine": bounds.donsker_varadhan(positive, negative),
-                "accuracy": ((positive > 0).float().mean() + (negative <= 0).float().mean()) / 2,
+                "accuracy": (above(positive).mean() + 1 - above(negative).mean()) / 2,
             }
         if self.phase_two:
             raml, said = self._raml(model, batch)

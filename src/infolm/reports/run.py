@@ -482,7 +482,7 @@ def curve(found: Findings) -> list[str]:
     if found.plots.after:
         after = f"The validations from step {history.switch:,} on, to a scale of their own."
         parts.append(figure(found.plots.after, after))
-    unused = found.recipe.averaging.unused()
+    unused = found.recipe.averaging.unused([name for _, name in history.events])
     if unused and found.finished and not history.averaged:
         parts.append(paragraph(escape(f"{unused[0].upper()}{unused[1:]}.")))
     return parts

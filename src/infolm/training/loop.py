@@ -394,7 +394,12 @@ class Loop:
         state = checkpoint.load(paths[-1])
         self._load_weights_and_optimiser(paths[-1], state)
         self.step, self.losses = state["step"], state["losses"]
-        self.stopped, self.window = state["stopped"], state["window"]
+        self.window = state["window"]
+        patience, (*before, newest) = self.config.stop_patience, self.losses or [math.nan]
+        # By the present patience: a run that has stopped may be given more.
+        self.stopped = bool(
+            state["stopped"] and patience and worse_than_recent(newest, before, patience)
+        )
         self.recoveries = state.get("recoveries", 0)  # runs begun before there were any
         self.schedule.load_state_dict(state["schedule"])
         for term in self.terms:

@@ -10,7 +10,7 @@ checkpoints/       the whole state, to resume from; with train.recover, that of 
 tensorboard/       the same numbers for TensorBoard
 measurements.json  what `infolm evaluate` found
 cache.json         the neural cache's settings, tuned on the validation split; likewise
-                   dynamic.json, temperature.json and, tuned together with other
+                   dynamic.json, mc.json, temperature.json and, tuned together with other
                    methods, such as cache-dynamic-temperature.json
 gradients.safetensors  the mean square gradients of the training split, for dynamic evaluation
 report.html        what `infolm report` made
