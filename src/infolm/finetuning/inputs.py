@@ -24,6 +24,8 @@ AREA = 8192
 """Tokens of a batch where nothing is learnt."""
 SHARE_SEED = 1
 """Of the order by which `share` takes examples: the same in every run."""
+HALVES_SEED = 2
+"""Of the halves of dev: the same in every run, so that encoders are compared on the same half."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -113,3 +115,14 @@ def share_of(count: int, share: float) -> Ints:
     """
     order = np.random.default_rng(SHARE_SEED).permutation(count)
     return np.sort(order[: max(1, round(share * count))])
+
+
+def halves(groups: Ints) -> tuple[Ints, Ints]:
+    """Two parts of n examples, drawn once for all: their numbers, rising.
+
+    groups: (n,), examples that share a number stay together. Of G groups the first part has G // 2.
+    """
+    names = np.unique(groups)
+    first = np.random.default_rng(HALVES_SEED).permutation(names)[: len(names) // 2]
+    inside = np.isin(groups, first)
+    return np.flatnonzero(inside), np.flatnonzero(~inside)
