@@ -56,7 +56,7 @@ def told(problem, monkeypatch):
         # What is reported would choose otherwise.
         epochs = [
             Epoch(
-                0.0, {"dev": {"accuracy": v}}, {"dev": {"accuracy": 1 - v}}, {"dev": 1 + (v > 0.7)}
+                0.0, {"dev": {"accuracy": v}}, {"dev": {"accuracy": 1 - v}}, {"dev": 1 + (v > 0.5)}
             )
             for v in values
         ]

