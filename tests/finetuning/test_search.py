@@ -102,7 +102,7 @@ def test_a_model_with_one_answer_and_a_rate_at_the_edge_are_warned_of(told, prob
     said = search.warnings(problem, told)
     # Seed 2 of rate 0.1 alone has one answer after its best epoch.
     assert said == [
-        "1 of 6 trials end with the same answer to all examples, even after their best epoch"
+        "1 of 6 trials give the same answer to all examples, even after their best epoch"
     ]
     worst = replace(told, chosen=1)
     first, _, last = search.warnings(problem, worst)

@@ -164,8 +164,8 @@ def warnings(problem: Problem, found: Found) -> list[str]:
     constant = sum(1 in t.epochs[t.best].answers.values() for t in found.trials)
     if constant and len(found.trials) > 1:
         said.append(
-            f"{constant:,} of {len(found.trials):,} trials end with the same answer to all "
-            "examples, even after their best epoch"
+            f"{constant:,} of {len(found.trials):,} trials give the same answer to all examples, "
+            "even after their best epoch"
         )
     tried = sorted({t.settings.learning_rate for t in found.trials})
     for edge, where, beyond in ((tried[0], "lowest", "lower"), (tried[-1], "highest", "higher")):
