@@ -44,6 +44,7 @@ def test_a_run_is_measured_by_its_objective(infolm, runs, kind):
         assert on_valid["perplexity"] == pytest.approx(2.718281828 ** best["nll"], rel=1e-4)
     again = infolm("evaluate", runs / kind, "--split", "test")
     assert "convention: one pass over the split" in again.out
+    assert ("n-grams are those shown as [MASK]s" in found[0]["convention"]) == (kind == "infoword")
 
 
 @pytest.mark.parametrize("kind", KINDS)
