@@ -93,9 +93,8 @@ def test_the_results_say_what_chose_and_what_is_reported(told, problem):
     assert found["chosen"]["dev"]["dev"]["accuracy"] == pytest.approx(0.2)
     assert found["trials"][0]["by_epoch"][0]["choice"]["dev"]["accuracy"] == 0.9
     assert found["head"] == "pooler"
-    reported = [(0, 1)[n % 2] for n in problem.choice["dev"].reported]
-    constant = max(np.mean(reported), 1 - np.mean(reported))
-    assert found["best_constant"]["dev"]["scores"] == {"accuracy": pytest.approx(constant)}
+    # Sixteen of each class, halved class by class.
+    assert found["best_constant"]["dev"] == {"answer": "0", "scores": {"accuracy": 0.5}}
 
 
 def test_a_model_with_one_answer_and_a_rate_at_the_edge_are_warned_of(told, problem):

@@ -74,7 +74,7 @@ def test_the_loss_of_classes_and_of_scores():
     numbers = np.array([1, 0])
     for name in ("mnli", "stsb"):
         labelled = Labelled(examples, {"dev": examples}, {})
-        problem = Classification(TASKS[name], labelled, encoder, 16)
+        problem = Classification(TASKS[name], labelled, encoder, 16, "dev")
         network = problem.network(encoder).eval()
         logits = problems.run(network, problem.train, numbers).logits
         loss = problem.loss(network, numbers)

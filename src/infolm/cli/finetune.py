@@ -255,8 +255,8 @@ def _print(told: dict[str, Any], folder: Path) -> None:
         print(f"{part}: {number[1]:,} examples{more.format(length=told['length'])}.")
     if told["cut"]:
         print(f"The first that was cut is {told['cut'][0]}; results.json names all.")
-    also = "".join(f"{name}, " for name in told["chosen"]["files"])
-    print(f"The chosen model, {also}and results.json are in {folder}.")
+    also = "".join(f", {name}" for name in told["chosen"]["files"])
+    print(f"The chosen model{also} and results.json are in {folder}.")
 
 
 _WHAT = {

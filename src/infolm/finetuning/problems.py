@@ -74,12 +74,12 @@ class Choice:
     reported: Ints
 
     @classmethod
-    def of(cls, groups: Ints, choose_on: ChooseOn) -> "Choice":
-        """groups: (n,), examples that share a number are on one side."""
+    def of(cls, groups: Ints, strata: npt.NDArray[Any], choose_on: ChooseOn) -> "Choice":
+        """groups, strata: (n,) each, see `halves`."""
         if choose_on == "dev":
             everything = np.arange(len(groups))
             return cls(everything, everything)
-        choosing, reported = halves(groups)
+        choosing, reported = halves(groups, strata)
         if not len(choosing):
             raise InfolmError(
                 "dev has too few examples to choose on one half and to measure on the other: "
@@ -228,8 +228,12 @@ class Classification:
         self._test = {name: part(found) for name, found in labelled.test.items()}
         self._asked, self._tokenizer = labelled.asked, encoder.tokenizer
         self.choice = {
-            name: Choice.of(np.arange(len(found)), choose_on)
-            for name, found in labelled.dev.items()
+            name: Choice.of(
+                np.arange(len(part.labels)),
+                part.labels if task.labels else np.zeros(len(part.labels)),
+                choose_on,
+            )
+            for name, part in self._dev.items()
         }
         reported = {
             name: [found[number] for number in self.choice[name].reported]
@@ -361,7 +365,7 @@ class Spans:
             )
         self.choose_on = choose_on
         _, paragraphs = np.unique([question.context for question in dev], return_inverse=True)
-        self.choice = {"dev": Choice.of(paragraphs, choose_on)}
+        self.choice = {"dev": Choice.of(paragraphs, np.zeros(len(dev)), choose_on)}
         self.train, self._dev = _inputs(learnt, pad), _inputs(self._windows, pad)
         self._targets = torch.tensor([[window.start, window.end] for window in learnt])
         answered = len({window.question for window in learnt if window.end})
