@@ -55,8 +55,13 @@ def tasks(folder: Path) -> None:
     sentences = "a\t1\t\tthe cat sat .\na\t0\t*\tcat the sat .\n"
     context = "The cat sat on the mat."
     answer = {"answer_start": 4, "text": "cat"}
-    question = {"id": "1", "question": "Who sat?", "answers": [answer]}
-    paragraphs = [{"context": context, "qas": [question]}]
+    paragraphs = [
+        {
+            "context": f"{context}{end}",
+            "qas": [{"id": end, "question": "Who?", "answers": [answer]}],
+        }
+        for end in ("!", "?")  # two, so that dev can be halved
+    ]
     for split in ("train", "dev"):
         (folder / "glue" / "CoLA" / f"{split}.tsv").write_text(4 * sentences)
         content = {"version": "1.1", "data": [{"title": "cat", "paragraphs": paragraphs}]}

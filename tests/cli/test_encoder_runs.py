@@ -46,6 +46,7 @@ def test_a_run_is_measured_by_its_objective(infolm, runs, kind):
     tied = kind == "nsp"  # a model of a few steps, on sentences that are there twice
     assert ("the right one tied with others in" in again.out) == tied
     assert "one pass over the split" in again.out
+    assert ("n-grams are those shown as [MASK]s" in found[0]["convention"]) == (kind == "infoword")
 
 
 @pytest.mark.parametrize("kind", KINDS)

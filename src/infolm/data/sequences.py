@@ -35,7 +35,8 @@ class SequenceBatch(NamedTuple):
 
     tokens (B, L): as the encoder sees them. places (N,): the hidden ones, in b L + l, in order;
     words (N,): what stands there. ngrams (G, W): of masking by spans, each hidden span by itself
-    between [CLS] and [SEP], then [PAD]; `sizes` (G,) its tokens, `owners` (G,) its sequence.
+    between [CLS] and [SEP], then [PAD]; `sizes` (G,) its tokens, `owners` (G,) its sequence,
+    `masked` (G,) whether `tokens` has [MASK] in all its places: nothing of it is to be seen there.
     rank (B, L): of masking by order, the place of each token in that order.
     """
 
@@ -45,6 +46,7 @@ class SequenceBatch(NamedTuple):
     ngrams: Any = None
     sizes: Any = None
     owners: Any = None
+    masked: Any = None
     rank: Any = None
     rate_scale: float = 1.0
 
@@ -98,17 +100,20 @@ class SequenceFeed(Passes):
         )
 
     def _masked(self, whole: npt.NDArray[np.int64], rng: np.random.Generator) -> SequenceBatch:
-        seen, places, ngrams, owners = whole.copy(), [], [], []
+        seen, places, ngrams, owners, masked = whole.copy(), [], [], [], []
         length, share = self.config.length, self.config.share
         for number, sequence in enumerate(whole):
             free = ~self._no_word[sequence]
-            if self.config.masking == "tokens":
-                hidden = hiding.tokens(free, share, rng)
-            else:
+            spans = self.config.masking == "spans"
+            if spans:
                 hidden = hiding.spans(free, self._begins[sequence], share, rng)
+            else:
+                hidden = hiding.tokens(free, share, rng)
+            seen[number] = hiding.corrupted(sequence, hidden, self.special.mask, self._words, rng)
+            if spans:
                 ngrams += [sequence[first:end] for first, end in hidden]
                 owners += [number] * len(hidden)
-            seen[number] = hiding.corrupted(sequence, hidden, self.special.mask, self._words, rng)
+                masked += [(seen[number, a:b] == self.special.mask).all() for a, b in hidden]
             places += [number * length + place for a, b in hidden for place in range(a, b)]
         at = np.array(places, np.int64)
         batch = SequenceBatch(seen, at, whole.ravel()[at])
@@ -118,7 +123,9 @@ class SequenceFeed(Passes):
         rows = np.full((len(ngrams), sizes.max()), self.special.pad)
         for row, ngram in zip(rows, ngrams, strict=True):
             row[: len(ngram) + 2] = [self.special.cls, *ngram, self.special.sep]
-        return batch._replace(ngrams=rows, sizes=sizes, owners=np.array(owners))
+        return batch._replace(
+            ngrams=rows, sizes=sizes, owners=np.array(owners), masked=np.array(masked)
+        )
 
     def _ordered(self, whole: npt.NDArray[np.int64], rng: np.random.Generator) -> SequenceBatch:
         free = ~self._no_word[whole]
