@@ -329,6 +329,7 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
             run,
             watcher,
             _judge(recipe, model, corpus),
+            recipe.optimiser.l2_penalty,
         )
         watcher.say(_plan(recipe, corpus, model, terms, cells, out))
         if resume and loop.resume():

@@ -219,7 +219,7 @@ class Softmax(nn.Module):
     def _kept(
         self, targets: Tensor, samples: int, like: Tensor, sizes: Tensor | None = None
     ) -> Tensor | None:
-        """The mask of the latents of the N targets that are no padding, (N, D, K E), if there is one.
+        """The latents' mask, (N, D, K E), at the N targets that are no padding; None: no dropout.
 
         targets: (T, B), or (N,), the rows of packed sentences, `sizes[t]` of them at step t.
         """

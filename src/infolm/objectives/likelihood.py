@@ -24,7 +24,7 @@ class ActivationConfig(Section):
         0.0,
         ge=0,
         le=1,
-        description="probability that a stream's carried state is set to 0 before a window; 0: never",
+        description="probability that a stream's carried state is set to 0 before a window",
     )
 
 

@@ -137,6 +137,7 @@ class Loop:
         run: RunFolder,
         watcher: Watcher,
         judge: Callable[[], float] | None = None,
+        l2_penalty: float = 0.0,
     ) -> None:
         self.fabric = fabric
         self.raw_model = model
@@ -149,7 +150,7 @@ class Loop:
             name: each for name, each in self.stateful.items() if isinstance(each, Learner)
         }
         self.validate, self.config, self.clip = validate, config, clip or math.inf
-        self.judge = judge
+        self.judge, self.l2_penalty = judge, l2_penalty
         self.run_folder, self.watcher = run, watcher
         self.base_rates = [group["lr"] for group in optimiser.param_groups]
         self.step = 0
@@ -224,6 +225,8 @@ class Loop:
             [w * estimate.loss for w, estimate in zip(weights, estimates, strict=True)]
         ).sum()
         self.fabric.backward(total)
+        if self.l2_penalty:
+            self._penalise()
         norm = self.fabric.clip_gradients(
             self.model, self.optimiser, max_norm=self.clip, error_if_nonfinite=False
         )
@@ -250,6 +253,17 @@ class Loop:
         for term, estimate in zip(self.terms, estimates, strict=True):
             self._add_up(term.name, estimate)
         return estimates[0]
+
+    @torch.no_grad()
+    def _penalise(self) -> None:
+        """Add the gradient of l2/2 sum w^2; the penalty itself is in no record."""
+        weights = [
+            weight
+            for group in self.optimiser.param_groups
+            for weight in group["params"]
+            if weight.grad is not None
+        ]
+        torch._foreach_add_([w.grad for w in weights], weights, alpha=self.l2_penalty)
 
     def _validate(self, log: MetricsLog) -> None:
         found = {}
