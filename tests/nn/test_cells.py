@@ -280,3 +280,25 @@ def test_chrono_sets_the_gate_that_keeps_and_no_other_bias(name):
         first, *others = (kept.state_dict()[key][part] for key, part in where.items())
         assert first.max() > 0.5
         assert all((other == 0).all() for other in others)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_forget_bias_is_added_to_the_gate_that_keeps_and_to_no_other_bias(name):
+    plain, kept = cell(name), cell(name, forget_bias=1.0)
+    key, part = {
+        "lstm": ("bias_ih", slice(H, 2 * H)),
+        "gru": ("bias_ih", slice(H, 2 * H)),
+        "multiplicative": ("bias", slice(H, 2 * H)),
+        "rewired": ("bias", slice(2 * H, 3 * H)),
+        "elman": ("", slice(0)),
+    }[name]
+    for each, before in plain.state_dict().items():
+        expected = before.clone()
+        if each == key:
+            expected[part] += 1
+        torch.testing.assert_close(kept.state_dict()[each], expected)
+
+
+def test_chrono_and_a_forget_bias_exclude_each_other():
+    with pytest.raises(ValueError, match=r"both start the forget gate: set chrono=null"):
+        RecurrentConfig(chrono=20.0, forget_bias=1.0)
