@@ -17,7 +17,7 @@ from infolm.nn.cells.base import Cell, State
 from infolm.nn.cells.elman import Elman
 from infolm.nn.cells.gru import GRU
 from infolm.nn.cells.lstm import LSTM
-from infolm.nn.cells.mogrifier import Mogrifier
+from infolm.nn.cells.mogrifier import GateKind, Mogrifier
 from infolm.nn.cells.multiplicative import MultiplicativeLSTM
 from infolm.nn.cells.rewired import RewiredLSTM
 from infolm.nn.dropout import Rates, embedding_dropout, locked_dropout, step_dropout
@@ -55,6 +55,11 @@ class MogrifierConfig(Section):
     rounds: int = Field(0, ge=0, description="r; 0: none")
     rank: int = Field(0, ge=0, description="k of the matrices; 0: full")
     zigzag: bool = Field(True, description="each gate reads what the one before has made")
+    gate: GateKind = Field(
+        "linear",
+        description="what is in a gate's sigmoid: linear (eq. 2.2), affine: with a bias, constant: "
+        "the bias alone, a learnt scale",
+    )
 
 
 class SoftmaxConfig(Section):
@@ -267,7 +272,9 @@ def build_cell(config: LayersConfig, inputs: int, hidden: int, rates: Rates) -> 
                 f"model.mogrifier.rank is {options.rank}, above the size of what it gates "
                 f"({inputs} inputs, {hidden} units): lower it, or take 0 for full rank"
             )
-        mogrifier = Mogrifier(inputs, hidden, options.rounds, options.rank, options.zigzag)
+        mogrifier = Mogrifier(
+            inputs, hidden, options.rounds, options.rank, options.zigzag, options.gate
+        )
     cell: Cell
     match config.cell:
         case "lstm":

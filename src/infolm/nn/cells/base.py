@@ -142,7 +142,7 @@ class Cell(nn.Module, ABC):
         if self.mogrifier:
             count = len(self.mogrifier.factors())
             weights, factors = weights[:-count], weights[-count:]
-            h, x = mogrify(h, x, self.mogrifier.matrices(factors), self.mogrifier.zigzag)
+            h, x = mogrify(h, x, self.mogrifier.parts(factors), self.mogrifier.zigzag)
         return self.step(x, h, state, weights, keep)
 
     def _recurrence(self, weights: Weights, masked: bool) -> Recurrence:
