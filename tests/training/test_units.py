@@ -85,3 +85,38 @@ def test_recipes_have_the_thesis_numbers_over_the_length_of_the_window(name):
     space = recipe.tuning["optimiser.l2_penalty"]
     assert space.low * steps == pytest.approx(5e-6, rel=0.01)
     assert space.high * steps == pytest.approx(1e-3, rel=0.01)
+
+
+PUBLISHED = [  # of each configuration: L2 penalty, learning rate; dropout of input and output
+    ("ptb", "", 2.5235e-4, 2.3e-3, 0.72908, 0.71567),
+    ("ptb", "LSTM", 2.4908e-4, 3.0369e-3, 0.62756, 0.69017),
+    ("wikitext-2", "", 1.8995e-4, 3.2878e-3, 0.54691, 0.34767),
+    ("wikitext-2", "LSTM", 2.3064e-4, 3.1839e-3, 0.60910, 0.34846),
+    ("ptb-char", "", 2.5558e-4, 3.7396e-3, 0.27860, 0.23474),
+    ("enwik8-48m", "", 9.9338e-4, 1.0214e-3, 0.015496, 0.13831),
+    ("enwik8-48m", "LSTM", 2.5181e-5, 2.5167e-3, 0.16279, 0.13860),
+    ("enwik8-96m", "", 4.4094e-5, 2.2480e-3, 0.015909, 0.28785),
+    ("enwik8-96m", "LSTM", 5.8536e-5, 1.9752e-3, 0.12337, 0.24847),
+    ("mwc-en", "", 9.2454e-5, 1.4344e-3, 0.22379, 0.0052123),
+    ("mwc-en", "LSTM", 7.8253e-6, 3.8051e-3, 0.24803, 0.062009),
+    ("mwc-fi", "", 9.6080e-5, 2.0000e-3, 0.069955, 0.22150),
+    ("mwc-fi", "LSTM", 3.3590e-5, 3.8728e-3, 4.2783e-4, 0.21673),
+]
+
+
+@pytest.mark.parametrize(("name", "variant", "l2", "rate", "into", "out"), PUBLISHED)
+def test_chapter_2_has_the_numbers_of_the_published_configurations(
+    name, variant, l2, rate, into, out
+):
+    name = f"mogrifier/{name}-chapter-2"
+    recipe = load_recipe(name, load_recipe(name).variants.get(variant, "").split())
+    optimiser, dropout = recipe.optimiser, recipe.model.dropout
+    found = (
+        optimiser.l2_penalty * recipe.feed.bptt,
+        optimiser.learning_rate,
+        dropout.input,
+        dropout.output,
+    )
+    assert found == pytest.approx((l2, rate, into, out), rel=1e-3)
+    assert bool(recipe.model.mogrifier.rounds) == (variant == "")
+    assert recipe.model.softmax.dropout in (0, dropout.output)  # there they are one number

@@ -25,11 +25,11 @@ def worse_than_recent(
 ) -> bool:
     """NT-ASGD's non-monotonic criterion (Merity et al. 2017, Algorithm 1, line 6).
 
-    `history` are the validation losses before `newest`. Never true before more than `patience`
-    of them. `paper`: newest is worse than the best of the last `patience`. `released`: newest is
-    worse than the best of all but the last `patience`, as the authors' program has it, which waits
-    longer where the curve is noisy. `stalled` waits longest and is that of Melis et al. (2020): the
-    best of all is `patience` validations old.
+    `history` are the validation losses before `newest`. `paper`: newest is worse than the best of
+    the last `patience`. `released`: newest is worse than the best of all but the last `patience`,
+    as the authors' program has it, which waits longer where the curve is noisy. Neither is true
+    before more than `patience` losses. `stalled`: none of the last `patience` losses, newest
+    included, is better than the best before them, as in the program of Melis et al. (2020).
     """
     if criterion == "stalled":
         return stagnating([*history, newest], patience)

@@ -41,7 +41,9 @@ class DropoutConfig(Section):
 
     embedding: Rate = Field(0.0, description="whole words of the embedding matrix")
     input: Rate = Field(0.0, description="the embedded words")
-    hidden: Rate = Field(0.0, description="each layer's output, where another layer or a sum reads")
+    hidden: Rate = Field(
+        0.0, description="each layer's output, where a layer, or a sum but skip-raw's, reads"
+    )
     state: Rate = Field(0.0, description="the state that the matrices read, one mask over time")
     output: Rate = Field(0.0, description="what the softmax reads")
     locked: bool = Field(
