@@ -221,3 +221,11 @@ def test_a_key_that_an_old_run_lacks_has_its_former_default(tmp_path, monkeypatc
     (tmp_path / "corpus.json").write_text("{}")
     assert load_recipe(str(path)).objective.dropout_samples == 3
     assert load_recipe(str(path), ["objective.dropout_samples=2"]).objective.dropout_samples == 2
+
+
+def test_nce_refuses_dropped_latents(small_text):
+    tree = tiny_tree(small_text)
+    tree["objective"] = {"kind": "nce"}
+    tree["model"]["softmax"] = {"dropout": 0.3}
+    with pytest.raises(ValueError, match=r"model\.softmax\.dropout drops them: set that to 0"):
+        Recipe.model_validate(tree)
