@@ -175,6 +175,17 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _training_loss_exists(self) -> "Recipe":
+        by_training = getattr(self.averaging, "switch_on", "valid") == "train"
+        if by_training and (self.model.kind, self.feed.kind) != ("recurrent", "stream"):
+            raise ValueError(
+                "averaging.switch_on train measures a running text, which needs model.kind "
+                f"recurrent and feed.kind stream, not {self.model.kind} and {self.feed.kind}: set "
+                "averaging.switch_on=valid"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _encoders_all_through(self) -> "Recipe":
         kind, encoder = self.objective.kind, isinstance(self.model, EncoderConfig)
         if kind not in ENCODING:
@@ -213,6 +224,12 @@ class Recipe(Section):
                 "objective.kind is nce, which needs the scores of a single softmax, but model."
                 f"softmax.experts is {self.model.softmax.experts}: set that to 1, or "
                 "objective.kind to likelihood"
+            )
+        dropout = self.model.softmax.dropout if isinstance(self.model, RecurrentConfig) else 0
+        if isinstance(self.objective, NceConfig) and dropout:
+            raise ValueError(
+                "objective.kind is nce, whose scores are of whole latent vectors, but model.softmax"
+                ".dropout drops them: set that to 0, or objective.kind to likelihood"
             )
         return self
 

@@ -335,6 +335,8 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
             recipe.optimiser.clip,
             run,
             watcher,
+            _judge(recipe, model, corpus),
+            recipe.optimiser.l2_penalty,
         )
         watcher.say(_plan(recipe, corpus, model, terms, cells, out))
         if resume and loop.resume():
@@ -434,6 +436,20 @@ def _validation(
         return Validation(-float(log_p.mean()))
 
     return validate
+
+
+def _judge(recipe: Recipe, model: AnyModel, corpus: Corpus) -> Callable[[], float] | None:
+    """The training loss, without dropout, where Two-Tailed Averaging goes by that."""
+    averaging, feed = recipe.averaging, recipe.feed
+    if not isinstance(averaging, TwoTailedConfig) or averaging.switch_on == "valid":
+        return None
+    assert isinstance(model, RecurrentModel)  # the recipe was checked
+    assert isinstance(feed, StreamConfig)
+    tokens = corpus.splits["train"].tokens[: averaging.switch_tokens]
+    # Streams as long as those of the validation split, so that a pass takes as many steps.
+    shorter = len(tokens) / len(corpus.splits["valid"].tokens)
+    streams = max(1, round(recipe.train.validation_streams * shorter))
+    return lambda: -float(parallel_log_probs(model, tokens, streams, WARM_UP, feed.bptt).mean())
 
 
 def _latent_validation(

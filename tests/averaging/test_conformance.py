@@ -25,6 +25,9 @@ CONFIGS = {
     for config in get_args(get_args(AveragingConfig)[0])
     for kind in get_args(config.model_fields["kind"].annotation)
 }
+CONFIGS["two-tailed by the training loss"] = CONFIGS["two-tailed"].model_copy(
+    update={"switch_on": "train"}
+)
 EVERY = 4  # steps between validations
 
 

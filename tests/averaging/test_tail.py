@@ -128,19 +128,19 @@ def test_triggered_averages_from_the_triggering_iterate_on(model):
 
 
 @pytest.mark.parametrize(
-    ("losses", "patience", "paper", "released"),
+    ("losses", "patience", "paper", "released", "stalled"),
     [
-        ([5, 4, 3, 2, 1, 0.5, 0.4], 2, None, None),  # always better: never
-        ([5, 4, 3, 3.1], 2, 3, None),  # worse than the best of the last two
-        ([5, 4, 3, 3.1, 3.2, 3.3], 2, 3, 5),  # the release looks at all but the last two
-        ([1, 2, 3], 5, None, None),  # too few validations
-        ([1, 2, 3, 4, 5, 6], 5, None, None),  # t must exceed n: t = 5 here
-        ([1, 2, 3, 4, 5, 6, 5.5], 5, 6, 6),
-        ([9, 8, 7, 6, 5, 4, 4], 5, None, None),  # equal is not worse
-        ([1, 9, 9, 9, 8, 7, 6], 2, None, 3),  # an early dip: the paper's window forgets it
+        ([5, 4, 3, 2, 1, 0.5, 0.4], 2, None, None, None),  # always better: never
+        ([5, 4, 3, 3.1], 2, 3, None, None),  # worse than the best of the last two
+        ([5, 4, 3, 3.1, 3.2, 3.3], 2, 3, 5, 4),  # the release looks at all but the last two
+        ([1, 2, 3], 5, None, None, None),  # too few validations
+        ([1, 2, 3, 4, 5, 6], 5, None, None, 5),  # t must exceed n but where the best is n old
+        ([1, 2, 3, 4, 5, 6, 5.5], 5, 6, 6, 5),
+        ([9, 8, 7, 6, 5, 4, 4], 5, None, None, None),  # equal is not worse
+        ([1, 9, 9, 9, 8, 7, 6], 2, None, 3, 2),  # an early dip: the paper's window forgets it
     ],
 )
-def test_the_criterion_on_hand_made_curves(losses, patience, paper, released):
+def test_the_criterion_on_hand_made_curves(losses, patience, paper, released, stalled):
     def first(criterion):
         fired = [
             t
@@ -151,6 +151,7 @@ def test_the_criterion_on_hand_made_curves(losses, patience, paper, released):
 
     assert first("paper") == paper
     assert first("released") == released
+    assert first("stalled") == stalled
 
 
 def test_it_triggers_at_the_latest_where_asked(model):

@@ -488,7 +488,7 @@ def test_corpora_are_listed(infolm):
     done = infolm("corpora")
     assert done.code == 0
     names = ["ptb", "ptb-char", "wikitext-2", "wikitext-103", "enwik8", "text8", "python-docs"]
-    names += ["markov", "hmm", "grammar", "reverse-copy", "yelp", "uniform"]
+    names += ["markov", "hmm", "grammar", "reverse-copy", "yelp", "uniform", "mwc-en", "mwc-fi"]
     assert all(re.search(rf"^ *{name} ", done.out, re.MULTILINE) for name in names)
     assert {entry["name"] for entry in json.loads(infolm("corpora", "--json").out)} == set(names)
 

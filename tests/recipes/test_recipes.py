@@ -8,9 +8,11 @@ import yaml
 from training_tiny import Silent, quiet, tiny_tree
 
 from infolm.config import Recipe, load_recipe, recipe_names
+from infolm.data.corpora import types
 from infolm.errors import InfolmError
 from infolm.experiment import parameters, train
 from infolm.models.encoder import EncoderConfig
+from infolm.models.encoder_decoder import EncoderDecoder
 from infolm.models.sentence import SentenceConfig
 from infolm.models.symbol import SymbolConfig
 from infolm.objectives.likelihood import LikelihoodConfig
@@ -42,6 +44,17 @@ def test_the_recipes_of_the_paper_are_there():
 )
 def test_models_have_the_papers_size(name, size):
     assert parameters(load_recipe(name)) == pytest.approx(size, rel=0.01)
+
+
+@pytest.mark.parametrize(("embedding", "hidden"), [(498, 787), (493, 790)])
+def test_ten_million_weights_for_reverse_copy_come_to_the_thesis_sizes(embedding, hidden):
+    """Section 2.3.3, the LSTM: untied and projected to the embedding's size."""
+    ratio = ["model.mogrifier.rounds=0", f"model.embedding_ratio={embedding / hidden}"]
+    recipe = load_recipe("mogrifier/reverse-copy", ratio)
+    with torch.device("meta"):
+        model = EncoderDecoder(recipe.model, types(recipe.data), 1)
+    assert (model.config.embedding, model.config.hidden) == (embedding, hidden)
+    assert parameters(recipe) == pytest.approx(9.99e6, rel=0.001)
 
 
 def test_table_4_has_eight_ablations_for_each_corpus():
@@ -118,7 +131,7 @@ MISTAKES = {
         "two-tailed, did you mean 'triggered'?"
     ),
     "averaging.criterion=papr": (
-        "averaging.criterion: 'papr' is not one of paper, released, did you mean 'paper'?"
+        "averaging.criterion: 'papr' is not one of paper, released, stalled, did you mean 'paper'?"
     ),
     "averaging.patiense=3": "averaging: there is no key 'patiense', did you mean 'patience'?",
     "model.cell=lstn": (
@@ -201,3 +214,11 @@ def test_a_key_that_an_old_run_lacks_has_its_former_default(tmp_path, monkeypatc
     (tmp_path / "corpus.json").write_text("{}")
     assert load_recipe(str(path)).objective.dropout_samples == 3
     assert load_recipe(str(path), ["objective.dropout_samples=2"]).objective.dropout_samples == 2
+
+
+def test_nce_refuses_dropped_latents(small_text):
+    tree = tiny_tree(small_text)
+    tree["objective"] = {"kind": "nce"}
+    tree["model"]["softmax"] = {"dropout": 0.3}
+    with pytest.raises(ValueError, match=r"model\.softmax\.dropout drops them: set that to 0"):
+        Recipe.model_validate(tree)

@@ -8,9 +8,18 @@ from torch import Tensor, nn
 
 from infolm.averaging.base import RAW, Averager, AveragerConfig, OneMean
 
-Criterion = Literal["paper", "released"]
+Criterion = Literal["paper", "released", "stalled"]
 TRIGGERED, DIVERGED = "triggered", "diverged"
 """Events: averaging begins; training goes back to its best validation."""
+
+
+def stagnating(losses: Sequence[float], patience: int) -> bool:
+    """Whether the last `patience` of the losses are all no better than the best before them.
+
+    Of Two-Tailed Averaging the thesis says "for a few evaluations"; in its figure 3.6 the loss is
+    lowest at 40E and the reset comes at 43E, so the default patience there is 3.
+    """
+    return len(losses) > patience and min(losses[-patience:]) >= min(losses[:-patience])
 
 
 def worse_than_recent(
@@ -18,11 +27,14 @@ def worse_than_recent(
 ) -> bool:
     """NT-ASGD's non-monotonic criterion (Merity et al. 2017, Algorithm 1, line 6).
 
-    `history` are the validation losses before `newest`. Never true before more than `patience`
-    of them. `paper`: newest is worse than the best of the last `patience`. `released`: newest is
-    worse than the best of all but the last `patience`, as the authors' program has it, which waits
-    longer where the curve is noisy.
+    `history` are the validation losses before `newest`. `paper`: newest is worse than the best of
+    the last `patience`. `released`: newest is worse than the best of all but the last `patience`,
+    as the authors' program has it, which waits longer where the curve is noisy. Neither is true
+    before more than `patience` losses. `stalled`: none of the last `patience` losses, newest
+    included, is better than the best before them, as in the program of Melis et al. (2020).
     """
+    if criterion == "stalled":
+        return stagnating([*history, newest], patience)
     if len(history) <= patience:
         return False
     window = history[-patience:] if criterion == "paper" else history[:-patience]
@@ -67,7 +79,11 @@ class TriggeredConfig(AveragerConfig):
 
     kind: Literal["triggered"] = "triggered"
     patience: int = Field(5, ge=1, description="the non-monotone interval n, in validations")
-    criterion: Criterion = Field("paper", description="Algorithm 1, or the authors' program")
+    criterion: Criterion = Field(
+        "paper",
+        description="Algorithm 1 (paper), the authors' program (released), or stalled: the best "
+        "loss is `patience` validations old, as Melis et al. (2020)",
+    )
     latest: float = Field(
         1.0, gt=0, le=1, description="trigger at this share of training at the latest; 1: never"
     )

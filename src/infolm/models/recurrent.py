@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 import torch
@@ -16,7 +17,7 @@ from infolm.nn.cells.base import Cell, State
 from infolm.nn.cells.elman import Elman
 from infolm.nn.cells.gru import GRU
 from infolm.nn.cells.lstm import LSTM
-from infolm.nn.cells.mogrifier import Mogrifier
+from infolm.nn.cells.mogrifier import GateKind, Mogrifier
 from infolm.nn.cells.multiplicative import MultiplicativeLSTM
 from infolm.nn.cells.rewired import RewiredLSTM
 from infolm.nn.dropout import Rates, embedding_dropout, locked_dropout, step_dropout
@@ -40,7 +41,9 @@ class DropoutConfig(Section):
 
     embedding: Rate = Field(0.0, description="whole words of the embedding matrix")
     input: Rate = Field(0.0, description="the embedded words")
-    hidden: Rate = Field(0.0, description="each layer's output, where another layer or a sum reads")
+    hidden: Rate = Field(
+        0.0, description="each layer's output, where a layer, or a sum but skip-raw's, reads"
+    )
     state: Rate = Field(0.0, description="the state that the matrices read, one mask over time")
     output: Rate = Field(0.0, description="what the softmax reads")
     locked: bool = Field(
@@ -54,6 +57,11 @@ class MogrifierConfig(Section):
     rounds: int = Field(0, ge=0, description="r; 0: none")
     rank: int = Field(0, ge=0, description="k of the matrices; 0: full")
     zigzag: bool = Field(True, description="each gate reads what the one before has made")
+    gate: GateKind = Field(
+        "linear",
+        description="what is in a gate's sigmoid: linear (eq. 2.2), affine: with a bias, constant: "
+        "the bias alone, a learnt scale",
+    )
 
 
 class SoftmaxConfig(Section):
@@ -62,6 +70,20 @@ class SoftmaxConfig(Section):
     experts: int = Field(1, ge=1, description="softmaxes of the mixture; 1: a plain softmax")
     bias: Literal["uniform", "unigram"] = Field(
         "uniform", description="the words' biases at first: small, or ln of their frequencies"
+    )
+
+
+class ProjectedSoftmaxConfig(SoftmaxConfig):
+    """The same for a model whose output may be projected before the words' vectors read it."""
+
+    dropout: Rate = Field(
+        0.0,
+        description="of the latent vectors: what the mixture's experts, or the projection to the "
+        "embedding's size, make of the output; one mask over time if model.dropout.locked",
+    )
+    projected: bool = Field(
+        False,
+        description="untied: project the output to the embedding's size first, as where tied",
     )
 
 
@@ -78,11 +100,27 @@ class LayersConfig(Section):
     chrono: float | None = Field(
         None, gt=2, description="T_max of the forget gate's initial bias; none: uniform, small"
     )
-    connections: Connections = Field("stacked", description="how the layers are joined")
+    forget_bias: float = Field(
+        0.0, description="added to the forget gate's initial bias; instead of chrono"
+    )
+    connections: Connections = Field(
+        "stacked",
+        description="how the layers are joined; skip and residual sum the outputs behind their "
+        "dropout, skip-raw before it",
+    )
     hidden: int = Field(1150, ge=1, description="size of the layers")
     layers: int = Field(3, ge=1, description="number of recurrent layers")
     weight_drop: Rate = Field(0.0, description="DropConnect on the hidden-to-hidden matrices")
     dropout: DropoutConfig = DropoutConfig()
+
+    @model_validator(mode="after")
+    def _one_start_of_the_forget_gate(self) -> Self:
+        if self.chrono and self.forget_bias:
+            raise ValueError(
+                f"chrono is {self.chrono:g} and forget_bias {self.forget_bias:g}, which both start "
+                "the forget gate: set chrono=null, or forget_bias=0"
+            )
+        return self
 
 
 class RecurrentConfig(LayersConfig):
@@ -101,7 +139,7 @@ class RecurrentConfig(LayersConfig):
         1.0, ge=0, description="with `parameters`: embedding / hidden; from 1 on they are equal"
     )
     tied: bool = Field(True, description="the softmax shares the embedding's weights")
-    softmax: SoftmaxConfig = SoftmaxConfig()
+    softmax: ProjectedSoftmaxConfig = ProjectedSoftmaxConfig()
 
     @model_validator(mode="after")
     def _last_layer_differs(self) -> Self:
@@ -135,7 +173,7 @@ class RecurrentModel(nn.Module):
     last one writes the embedding's size, so that tying needs no projection; a mixture of softmaxes
     projects anyway, and may read a last layer of another size.
     Skip and residual (Melis et al. 2020; Melis 2023): E -> H -> ... -> H, all layers of one size,
-    projected to the embedding's where the two differ and the softmax is tied.
+    projected to the embedding's where the two differ and the softmax is tied, or says so.
     The embedding is initialised U(-0.1, 0.1), all else U(-1/sqrt(H), 1/sqrt(H)).
     """
 
@@ -144,7 +182,7 @@ class RecurrentModel(nn.Module):
         config = within_budget(config, lambda sized: RecurrentModel(sized, vocabulary))
         self.config = config
         self.vocabulary = vocabulary
-        self.rates = rates(config)
+        self.rates = replace(rates(config), latent=config.softmax.dropout)
         self.embedding = nn.Parameter(torch.empty(vocabulary, config.embedding).uniform_(-0.1, 0.1))
         self.stack = recurrent_layers(config, self.rates)
         self.softmax = Softmax(
@@ -154,6 +192,9 @@ class RecurrentModel(nn.Module):
             config.tied,
             config.softmax.experts,
             1 / math.sqrt(config.hidden),
+            config.softmax.projected,
+            self.rates,
+            config.dropout.locked,
         )
 
     def dropout_scaled(self, factor: float) -> AbstractContextManager[None]:
@@ -175,13 +216,20 @@ class RecurrentModel(nn.Module):
         hidden, layers, after = self.stack(packed._replace(data=x) if packed else x, state)
         return Output(hidden, drop(hidden, rates.output, self.training, sizes), layers, after)
 
-    def nll_sum(self, x: Tensor, targets: Tensor, counts: Tensor | None = None) -> Tensor:
+    def nll_sum(
+        self,
+        x: Tensor,
+        targets: Tensor,
+        counts: Tensor | None = None,
+        sizes: Tensor | None = None,
+    ) -> Tensor:
         """Summed -ln p(target | x) in nats, differentiable; x: (..., H), targets: (...).
 
         With x (..., D, H), p is the mean over D dropout samples. A target of -1 does not count.
-        counts: how much each target counts, shaped like them; none: 1.
+        counts: how much each target counts, shaped like them; none: 1. sizes: of packed sentences,
+        how many rows each step has.
         """
-        return self.softmax.nll_sum(x, targets, self.embedding, counts)
+        return self.softmax.nll_sum(x, targets, self.embedding, counts, sizes)
 
     def log_prob(
         self,
@@ -232,7 +280,9 @@ def build_cell(config: LayersConfig, inputs: int, hidden: int, rates: Rates) -> 
                 f"model.mogrifier.rank is {options.rank}, above the size of what it gates "
                 f"({inputs} inputs, {hidden} units): lower it, or take 0 for full rank"
             )
-        mogrifier = Mogrifier(inputs, hidden, options.rounds, options.rank, options.zigzag)
+        mogrifier = Mogrifier(
+            inputs, hidden, options.rounds, options.rank, options.zigzag, options.gate
+        )
     cell: Cell
     match config.cell:
         case "lstm":
@@ -247,6 +297,8 @@ def build_cell(config: LayersConfig, inputs: int, hidden: int, rates: Rates) -> 
             cell = Elman(inputs, hidden, rates, mogrifier)
     if config.chrono:
         cell.chrono(config.chrono)
+    if config.forget_bias:
+        cell.remember(config.forget_bias)
     return cell
 
 

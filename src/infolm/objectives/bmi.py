@@ -118,7 +118,7 @@ def continuation_nll(model: RecurrentModel, x: Tensor, y: Tensor, weights: Tenso
     packed = pack(read, count)
     output = model(packed, model.initial_state(x.shape[1]))
     shares = pack(weights.expand(len(read), -1), count).data
-    return model.nll_sum(output.dropped, pack(targets, count).data, shares)
+    return model.nll_sum(output.dropped, pack(targets, count).data, shares, packed.batch_sizes)
 
 
 def paired(critic: Critic, x: Tensor, y: Tensor) -> Tensor:

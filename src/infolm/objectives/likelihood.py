@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -19,6 +20,12 @@ class ActivationConfig(Section):
     kind: str
     ar: float = Field(0.0, ge=0, description="activation regularisation, alpha")
     tar: float = Field(0.0, ge=0, description="temporal activation regularisation, beta")
+    state_reset: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="probability that a stream's carried state is set to 0 before a window",
+    )
 
 
 class LikelihoodConfig(ActivationConfig):
@@ -52,15 +59,38 @@ def _mean_square(x: Tensor, counted: Tensor | None) -> Tensor:
     return (x if counted is None else x[counted]).square().mean()
 
 
+def reset(carry: Sequence[State], streams: int, probability: float) -> list[State]:
+    """The states (1, D B, H), those of a stream b = 1 ... B set to 0 with `probability`.
+
+    All layers and the D samples of a stream together, so that each stream starts anew now and then,
+    as a text does that is measured (the program of Melis et al. 2020 has 0.01). Probability 0 draws
+    no random number.
+    """
+    if not probability:
+        return list(carry)
+    like = carry[0][0]
+    kept = torch.rand(streams, device=like.device) >= probability
+    factor = kept.to(like.dtype).repeat(like.shape[1] // streams)[:, None]
+    return [tuple(tensor * factor for tensor in layer) for layer in carry]
+
+
 def read(
-    model: RecurrentModel, batch: Batch, carry: Sequence[State] | None, samples: int = 1
+    model: RecurrentModel,
+    batch: Batch,
+    carry: Sequence[State] | None,
+    samples: int = 1,
+    state_reset: float = 0.0,
 ) -> Output:
     """The model's output on the batch, `samples` copies of it side by side: (T, D B, H).
 
-    It goes on from the state `carry`, or from zeros where there is none or the batch is fresh.
+    It goes on from the state `carry`, or from zeros where there is none or the batch is fresh, or
+    where a stream is `reset` in training.
     """
+    streams = batch.tokens.shape[1]
     if batch.fresh or carry is None:
-        carry = model.initial_state(batch.tokens.shape[1] * samples)
+        carry = model.initial_state(streams * samples)
+    elif model.training:
+        carry = reset(carry, streams, state_reset)
     return model(batch.tokens.repeat(1, samples), list(carry))
 
 
@@ -110,7 +140,7 @@ class Likelihood:
         self, model: RecurrentModel, batch: Batch, carry: Sequence[State] | None
     ) -> Estimate:
         samples = self.config.dropout_samples
-        output = read(model, batch, carry, samples)
+        output = read(model, batch, carry, samples, self.config.state_reset)
         x = output.dropped
         if samples > 1:  # (T, D B, H) -> (T, B, D, H)
             x = x.unflatten(1, (samples, -1)).transpose(1, 2)

@@ -70,7 +70,7 @@ class Nce:
     def __call__(
         self, model: RecurrentModel, batch: Batch, carry: Sequence[State] | None
     ) -> Estimate:
-        output = read(model, batch, carry)
+        output = read(model, batch, carry, state_reset=self.config.state_reset)
         rows, targets = counted(output.dropped, batch.targets)
         loss, terms = self._contrast(model, rows.squeeze(1), targets)
         return regularised(loss, terms, output, batch.targets, self.config)

@@ -112,7 +112,8 @@ class Loop:
     """Trains `model` on the sum of `terms` and leaves the best weights in the run's folder.
 
     A step draws a batch from each term's feed, adds the weighted losses, and takes one step of the
-    optimiser, and of that of each term that learns itself. `validate` measures the present weights.
+    optimiser, and of that of each term that learns itself. `validate` measures the present weights;
+    `judge`, if given, gives the losses that the averager goes by in the place of those.
     Everything that decides what comes next is in
     `state_dict`, so that a run that is killed and resumed ends with the same bytes as one left
     alone.
@@ -135,6 +136,8 @@ class Loop:
         clip: float | None,
         run: RunFolder,
         watcher: Watcher,
+        judge: Callable[[], float] | None = None,
+        l2_penalty: float = 0.0,
     ) -> None:
         self.fabric = fabric
         self.raw_model = model
@@ -147,6 +150,7 @@ class Loop:
             name: each for name, each in self.stateful.items() if isinstance(each, Learner)
         }
         self.validate, self.config, self.clip = validate, config, clip or math.inf
+        self.judge, self.l2_penalty = judge, l2_penalty
         self.run_folder, self.watcher = run, watcher
         self.base_rates = [group["lr"] for group in optimiser.param_groups]
         self.step = 0
@@ -221,6 +225,8 @@ class Loop:
             [w * estimate.loss for w, estimate in zip(weights, estimates, strict=True)]
         ).sum()
         self.fabric.backward(total)
+        if self.l2_penalty:
+            self._penalise()
         norm = self.fabric.clip_gradients(
             self.model, self.optimiser, max_norm=self.clip, error_if_nonfinite=False
         )
@@ -248,14 +254,28 @@ class Loop:
             self._add_up(term.name, estimate)
         return estimates[0]
 
+    @torch.no_grad()
+    def _penalise(self) -> None:
+        """Add the gradient of l2/2 sum w^2; the penalty itself is in no record."""
+        weights = [
+            weight
+            for group in self.optimiser.param_groups
+            for weight in group["params"]
+            if weight.grad is not None
+        ]
+        torch._foreach_add_([w.grad for w in weights], weights, alpha=self.l2_penalty)
+
     def _validate(self, log: MetricsLog) -> None:
         found = {}
+        judged = {}
         self.model.eval()
         for candidate in self.averager.candidates():
             with self.averager.swapped_in(candidate):
                 found[candidate] = self.validate()
+                if self.judge:
+                    judged[candidate] = self.judge()
         losses = {candidate: validation.loss for candidate, validation in found.items()}
-        answer = self.averager.answer(losses)
+        answer = self.averager.answer(judged or losses)
         loss = losses[answer]
         best = not self.losses or loss < min(self.losses)
         if self.config.recover and self._blown_up(losses.get(RAW, loss)):
@@ -267,7 +287,7 @@ class Loop:
             for name, learner in self.learners.items():
                 self.run_folder.save_learner(name, learner.state_dict())
         lengths = {f"{name}_length": length for name, length in self.averager.lengths().items()}
-        events = self.averager.validated(losses, self.progress())
+        events = self.averager.validated(judged or losses, self.progress())
         events += self.schedule.validated(loss)
         for each in self.stateful.values():
             events += each.validated(events, self.progress(), found[answer].terms)
@@ -286,6 +306,7 @@ class Loop:
             + "".join(f"; {event}" for event in events)
         )
         values = losses | lengths | dict(found[answer].terms)
+        values |= {f"train_{candidate}": value for candidate, value in judged.items()}
         log.write("validation", self.step, epoch=epoch, loss=loss, answer=answer, **values)
         for event in events:
             log.write("event", self.step, name=event)
