@@ -15,8 +15,10 @@ from infolm.evaluation import measurement, suite
 from infolm.evaluation.latent import some
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.posterior import picture
+from infolm.evaluation.reading import reading
 from infolm.evaluation.suite import BASELINE, TrueLogProbs
 from infolm.experiment import corpus_of, lines_of
+from infolm.generation.latent import GREEDY, MEAN, reconstruct
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
 from infolm.models.build import build_model
@@ -37,6 +39,8 @@ BASELINE_TOKENS = 10_000_000
 SAMPLES, SAMPLE_TOKENS, SAMPLE_SEED = 3, 60, 1
 RECONSTRUCTIONS, INTERPOLATION = 5, 9
 """Sentences of the validation split that are written anew, and the steps between two of them."""
+READ = 200
+"""Sentences that are written anew to see what the decoder makes of their codes."""
 
 
 @dataclass(frozen=True)
@@ -173,6 +177,8 @@ def latent(folder: RunFolder, corpus: Corpus | None) -> LatentFindings | None:
     longest = 2 * int(chosen.lengths.max())  # a spoilt code may have no end
     writer = run.writer(seed=SAMPLE_SEED, longest=longest, unknown=True)
     first, second = (run.tokenizer.decode(chosen[i]) for i in (0, -1))
+    read = some(text, READ, SAMPLE_SEED)
+    anew = reconstruct(run.model, read, MEAN, GREEDY, int(read.lengths.max()), SAMPLE_SEED)
     return LatentFindings(
         picture(run.model, text),
         writer.reconstruct(chosen, list(run.scales.values())),
@@ -180,6 +186,11 @@ def latent(folder: RunFolder, corpus: Corpus | None) -> LatentFindings | None:
         writer.sample(SAMPLES, run.deviation) if run.has_distribution else [],
         run.deviation,
         list(run.scales),
+        reading(
+            [sentence.tolist() for sentence in anew],
+            [sentence.tolist() for sentence in read],
+            run.different_codes(read),
+        ),
     )
 
 
