@@ -469,7 +469,7 @@ def glance(found: LatentFindings, recipe: Recipe, measurements: Sequence[Measure
     own = "ln p(x|z) given its own code, above another's, nats"
     rows: list[Row] = [
         (own, f"{nats:,.2f}", f"± {error:,.2f}", ""),
-        ("active units (variance of the mean above 0.01)", f"{picture.active.sum():,}", "", of),
+        ("active units", f"{picture.active.sum():,}", "", of),
     ]
     if not isinstance(latent := latent_of(recipe), GaussianConfig):
         used = f"{picture.classes.mean():.1f}"
@@ -487,7 +487,7 @@ def glance(found: LatentFindings, recipe: Recipe, measurements: Sequence[Measure
         ]
         if len(picture.above_noise):
             above = f"{picture.above_noise.sum():,}"
-            rows.append(("units above the noise (above that of q(z|x))", above, "", of))
+            rows.append(("units above the noise", above, "", of))
     rows += _read(found.reading) if found.reading else []
     head = f"{picture.sentences:,} sentences of the validation split"
     groups = [_group(head, rows)]
