@@ -121,7 +121,9 @@ def picture(
         ({"information": 0.09, "error": 0.01, "mean_kl": 0.099}, "collapsed"),
         ({"information": 0.09, "error": 0.01, "mean_kl": 0.101}, "partly collapsed"),
         ({"gain": 0.09}, "collapsed"),  # the decoder does not listen
-        ({"gain": 0.11}, "healthy"),
+        ({"gain": 0.11}, "hardly read"),
+        ({"gain": 1.99}, "hardly read"),  # less than half of the 4 nats that a code tells
+        ({"gain": 2.01}, "healthy"),
         ({"information": 0.89}, "partly collapsed"),
         ({"information": 0.91}, "healthy"),  # within two errors of 1 nat
         ({"information": 2.5, "active": 1}, "partly collapsed"),
@@ -137,6 +139,7 @@ def test_the_verdict(values: dict[str, Any], verdict: str) -> None:
         "collapsed": "The posterior has collapsed: ",
         "partly collapsed": "The posterior has partly collapsed: ",
         "healthy": "The posterior has not collapsed: ",
+        "hardly read": "The encoder tells sentences apart (a code tells 4.00 ± 0.05 nats about ",
     }
     assert found.sentence.startswith(opening[verdict])
     assert ("Try one at a time" in found.sentence) == (verdict != "healthy")
@@ -182,6 +185,16 @@ def test_what_a_decoder_writes_says_nothing_against_worse() -> None:
     assert diagnosis(picture(0.0), recipe("vae"), as_read(1, 0.0)).verdict == "collapsed"
     assert diagnosis(picture(gain=0.0), recipe("mim"), as_read(1, 0.0)).verdict == "collapsed"
     assert diagnosis(picture(0.5), recipe("vae"), as_read(1, 0.0)).verdict == "partly collapsed"
+
+
+def test_a_decoder_that_gains_less_than_its_code_tells() -> None:
+    deaf = diagnosis(picture(gain=0.6), recipe("mim"), as_read(2, 0.0, 0.001))
+    assert deaf.verdict == "hardly read"
+    assert "a sentence is 0.6 ± 0.0 nats likelier given its own code" in deaf.sentence
+    assert "it writes 2 different ones, whose BLEU is 0.100 beside their own" in deaf.sentence
+    assert "longer training" in deaf.sentence
+    alone = diagnosis(picture(gain=0.6), recipe("mim")).sentence
+    assert "given its own code than given another's. Try" in alone
 
 
 def few(gains: list[float], information: float, error: float) -> Picture:

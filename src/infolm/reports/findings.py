@@ -9,13 +9,14 @@ import torch
 
 from infolm.config import Recipe, load_recipe
 from infolm.data.corpora import Corpus, truth
+from infolm.data.sentences import Lines
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation import measurement, suite
 from infolm.evaluation.latent import some
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.posterior import picture
-from infolm.evaluation.reading import reading
+from infolm.evaluation.reading import Reading, reading
 from infolm.evaluation.suite import BASELINE, TrueLogProbs
 from infolm.experiment import corpus_of, lines_of
 from infolm.generation.latent import GREEDY, MEAN, reconstruct
@@ -177,8 +178,6 @@ def latent(folder: RunFolder, corpus: Corpus | None) -> LatentFindings | None:
     longest = 2 * int(chosen.lengths.max())  # a spoilt code may have no end
     writer = run.writer(seed=SAMPLE_SEED, longest=longest, unknown=True)
     first, second = (run.tokenizer.decode(chosen[i]) for i in (0, -1))
-    read = some(text, READ, SAMPLE_SEED)
-    anew = reconstruct(run.model, read, MEAN, GREEDY, int(read.lengths.max()), SAMPLE_SEED)
     return LatentFindings(
         picture(run.model, text),
         writer.reconstruct(chosen, list(run.scales.values())),
@@ -186,12 +185,16 @@ def latent(folder: RunFolder, corpus: Corpus | None) -> LatentFindings | None:
         writer.sample(SAMPLES, run.deviation) if run.has_distribution else [],
         run.deviation,
         list(run.scales),
-        reading(
-            [sentence.tolist() for sentence in anew],
-            [sentence.tolist() for sentence in read],
-            run.different_codes(read),
-        ),
+        read_anew(run, some(text, READ, SAMPLE_SEED)) if run.model.ends else None,
     )
+
+
+def read_anew(run: SentenceRun, lines: Lines) -> Reading:
+    """What the decoder makes of the codes of sentences."""
+    longest = int(lines.lengths.max())
+    written = reconstruct(run.model, lines, MEAN, GREEDY, longest, SAMPLE_SEED)
+    anew, sentences = ([each.tolist() for each in side] for side in (written, lines))
+    return reading(anew, sentences, run.different_codes(lines))
 
 
 def latent_plots(found: LatentFindings, recipe: Recipe) -> LatentPlots:

@@ -42,7 +42,8 @@ LITTLE = 1.0
 FEW = 0.1
 """Below this share of active units most of the code is idle."""
 HALF = 0.5
-"""Of the ceiling: information beyond this is no sign of a collapse, however few units carry it."""
+"""Of the ceiling: information beyond this is no sign of a collapse, however few units carry it. Of
+the information: a decoder that gains less makes little of its code."""
 FULL = 0.95
 """Of the ceiling: from here on the number of sentences is the limit, not the code."""
 FAST = 0.9
@@ -145,7 +146,8 @@ class LatentFindings:
     """reconstructions: from each of `scales`, which are keys of `WRITTEN`. interpolation: sentences
     written on the way from one code to another, ends included. samples: written from codes of
     N(0, deviation^2), or of classes drawn uniformly, which no sentence has; of an auto-encoder
-    none. reading: of more sentences written anew, what the decoder makes of codes."""
+    none. reading: of more sentences written anew, what the decoder makes of codes; None of single
+    words, of which the likelihood says all."""
 
     picture: Picture
     reconstructions: Sequence[Reconstruction]
@@ -184,8 +186,8 @@ def diagnosis(picture: Picture, recipe: Recipe, reading: Reading | None = None) 
     narrow posteriors too: an encoder that tells every sentence from every other is no use to a
     decoder that does not listen.
     partly collapsed: less than `HALF` of what can be seen, and `LITTLE` or in `FEW` units.
-    hardly read: the code changes a sentence's likelihood, but not what the decoder writes; see
-    `same_for_all`.
+    hardly read: the encoder tells sentences apart, and the decoder makes little of it; see
+    `unread` and `same_for_all`.
     undecided: the sentences are too few to distinguish nothing from `LITTLE` or more.
     A verdict against a model asks for `ERRORS` standard errors, so few sentences do not condemn it.
     """
@@ -203,8 +205,8 @@ def diagnosis(picture: Picture, recipe: Recipe, reading: Reading | None = None) 
             "undecided": _undecided,
             "healthy": _healthy,
         }[verdict](picture)
-    if verdict == "hardly read" and reading:
-        found += f" {_hardly_read(reading)}"
+    if verdict == "hardly read":
+        found += f" {_hardly_read(picture, reading)}"
     advice = "" if verdict in ("healthy", "undecided") else f" {_advice(recipe)}"
     floor = f" {_floored(recipe)}" if at_floor(picture, recipe) else ""
     return Diagnosis(verdict, found + advice + floor)
@@ -222,7 +224,7 @@ def _verdict(picture: Picture, reading: Reading | None) -> Verdict:
     idle = used.sum() < FEW * len(used)
     if most < HALF * picture.ceiling and (most < LITTLE or idle):
         return "partly collapsed"
-    if reading and same_for_all(reading):
+    if unread(picture) or (reading and same_for_all(reading)):
         return "hardly read"
     return "undecided" if "unclear" in amounts else "healthy"
 
@@ -241,6 +243,18 @@ def _amount(nats: Mean, nothing: float) -> Literal["none", "unclear", "some"]:
     if nats.value - ERRORS * nats.stderr > nothing:
         return "some"
     return "none" if nats.value + ERRORS * nats.stderr < LITTLE else "unclear"
+
+
+def unread(picture: Picture) -> bool:
+    """Whether the decoder gains less than `HALF` of what a code tells of its sentence.
+
+    If p(x | z) were q's own posterior of sentences, the gain would be I(x; z) and, since another's
+    code then misleads, the divergence the other way round besides:
+
+        E ln p(x | z) - E_x E_z ln p(x | z) = KL(q(x, z) || q(x) q(z)) + KL(q(x) q(z) || q(x, z))
+    """
+    nats, error = heard(picture)
+    return nats + ERRORS * error < HALF * picture.information
 
 
 def same_for_all(reading: Reading) -> bool:
@@ -304,13 +318,20 @@ def _told_apart(picture: Picture) -> str:
     return f"The encoder tells sentences apart ({_told(picture)} about its sentence)."
 
 
-def _hardly_read(reading: Reading) -> str:
+def _hardly_read(picture: Picture, reading: Reading | None) -> str:
+    nats, error = heard(picture)
+    found = (
+        f"But the decoder hardly reads the code: a sentence is {nats:.1f} ± {error:.1f} nats "
+        "likelier given its own code than given another's"
+    )
+    if reading is None:
+        return f"{found}."
     value, error = reading.difference
     return (
-        f"But the decoder hardly reads the code: from the codes of {reading.sentences:,} sentences "
-        f"it writes {reading.written:,} different ones, and their BLEU is "
-        f"{reading.bleu.value:.3f} beside their own sentences and {reading.shuffled.value:.3f} "
-        f"beside others (a difference of {value:.3f} ± {error:.3f})."
+        f"{found}; from the codes of {reading.sentences:,} sentences it writes "
+        f"{reading.written:,} different ones, whose BLEU is {reading.bleu.value:.3f} beside their "
+        f"own sentences and {reading.shuffled.value:.3f} beside others (a difference of "
+        f"{value:.3f} ± {error:.3f})."
     )
 
 
