@@ -12,6 +12,9 @@ from infolm.cli.app import CHUNK, CacheOption, JsonOption, RunArgument, app, pri
 from infolm.cli.latent import (
     AggregatedOption,
     AnswerOption,
+    BleuWordsOption,
+    Code,
+    CodeOption,
     CodesOption,
     CompetitorOption,
     DeviationOption,
@@ -19,14 +22,17 @@ from infolm.cli.latent import (
     LongestOption,
     NeighboursOption,
     NoEosOption,
+    NzOption,
     PerturbOption,
     RankOption,
     ReconstructOption,
     SampledOption,
     ScaleOption,
+    SentencesOption,
     StepsOption,
     UnknownOption,
     Wanted,
+    Words,
     evaluate_sentences,
     generate_sentences,
     refuse,
@@ -70,7 +76,12 @@ class Tempering(StrEnum):
 @app.command()
 def evaluate(
     run: RunArgument,
-    split: Annotated[str | None, typer.Option(help="valid or test.", show_default="both")] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="valid or test; of a model with a latent code also train.", show_default="both"
+        ),
+    ] = None,
     chunk: Annotated[
         int, typer.Option(min=1, help="Tokens read at a time; the result does not depend on it.")
     ] = CHUNK,
@@ -203,6 +214,10 @@ def evaluate(
     rank: RankOption = None,
     no_eos: NoEosOption = False,
     codes: CodesOption = 100,
+    nz: NzOption = 5,
+    sentences: SentencesOption = 500,
+    bleu_words: BleuWordsOption = Words.likeliest,
+    code: CodeOption = Code.mean,
     competitor: CompetitorOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -234,7 +249,7 @@ def evaluate(
     from infolm.trained_encoder import EncoderRun
     from infolm.trained_sentences import open_run
 
-    if split not in (None, "valid", "test"):
+    if split not in (None, "train", "valid", "test"):
         raise InfolmError(f"--split is valid or test, not '{split}'")
     if words and not cache:
         raise InfolmError("--words compares with the cache: add --cache")
@@ -284,6 +299,8 @@ def evaluate(
     changes: list[Any] = []
     warnings: list[str] = []
     own = {"--rank": rank, "--no-eos": no_eos, "--competitor": competitor}
+    own |= {"--z": code == Code.sampled, "--bleu-words": bleu_words == Words.sampled}
+    own |= {"--split train": split == "train", "--nz": nz != 5, "--sentences": sentences != 500}
     running = {"--temperature": temperature, "--dynamic": dynamic, "--mc": mc, "--cache": cache}
     running |= {"--episodic": episodic, "--streams": streams > 1, "--baseline": baseline}
     running |= {"--reverse": reverse, "--mi": information}
@@ -300,9 +317,15 @@ def evaluate(
     else:
         refuse(running, NO_TEXT.format(run))
         latent = LatentSettings(
-            weighted_samples=codes, eos=not no_eos, seed=seed, competitor=competitor
+            samples=nz,
+            weighted_samples=codes,
+            weighted_sentences=sentences,
+            eos=not no_eos,
+            seed=seed,
+            competitor=competitor,
+            sampled_words=bleu_words == Words.sampled,
         )
-        results, warnings = evaluate_sentences(opened, splits, rank, latent)
+        results, warnings = evaluate_sentences(opened, splits, rank, code, latent)
     for warning in warnings:
         err.print(f"{warning}.")
     if as_json:
@@ -394,6 +417,7 @@ def generate(
     sampled: SampledOption = False,
     longest: LongestOption = None,
     unknown: UnknownOption = False,
+    code: CodeOption = Code.mean,
     as_json: JsonOption = False,
 ) -> None:
     """Write text with a trained model.
@@ -420,6 +444,7 @@ def generate(
         deviation,
         aggregated,
         num,
+        code,
     )
     opened = open_run(run)
     if isinstance(opened, EncoderRun):
@@ -444,6 +469,7 @@ def generate(
         generate_sentences(opened, wanted, settings, seed, longest, unknown, as_json)
         return
     given = wanted.asked | {"--sampled": sampled, "--longest": longest, "--unknown": unknown}
+    given |= {"--z": code == Code.sampled}
     refuse(given, NO_CODE.format(run))
     with StageBars() as stages:
         recent = opened.cache_settings(cache, CHUNK, stages) if cache else None

@@ -9,14 +9,17 @@ import torch
 
 from infolm.config import Recipe, load_recipe
 from infolm.data.corpora import Corpus, truth
+from infolm.data.sentences import Lines
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation import measurement, suite
 from infolm.evaluation.latent import some
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.posterior import picture
+from infolm.evaluation.reading import Reading, reading
 from infolm.evaluation.suite import BASELINE, TrueLogProbs
 from infolm.experiment import corpus_of, lines_of
+from infolm.generation.latent import GREEDY, MEAN, reconstruct
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
 from infolm.models.build import build_model
@@ -37,6 +40,8 @@ BASELINE_TOKENS = 10_000_000
 SAMPLES, SAMPLE_TOKENS, SAMPLE_SEED = 3, 60, 1
 RECONSTRUCTIONS, INTERPOLATION = 5, 9
 """Sentences of the validation split that are written anew, and the steps between two of them."""
+READ = 200
+"""Sentences that are written anew to see what the decoder makes of their codes."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +185,16 @@ def latent(folder: RunFolder, corpus: Corpus | None) -> LatentFindings | None:
         writer.sample(SAMPLES, run.deviation) if run.has_distribution else [],
         run.deviation,
         list(run.scales),
+        read_anew(run, some(text, READ, SAMPLE_SEED)) if run.model.ends else None,
     )
+
+
+def read_anew(run: SentenceRun, lines: Lines) -> Reading:
+    """What the decoder makes of the codes of sentences."""
+    longest = int(lines.lengths.max())
+    written = reconstruct(run.model, lines, MEAN, GREEDY, longest, SAMPLE_SEED)
+    anew, sentences = ([each.tolist() for each in side] for side in (written, lines))
+    return reading(anew, sentences, run.different_codes(lines))
 
 
 def latent_plots(found: LatentFindings, recipe: Recipe) -> LatentPlots:
