@@ -276,16 +276,19 @@ def reverse(
 
 
 def information(
-    subject: Subject, text: Rows, split: str, source: str, seed: int
+    subject: Subject, text: Rows, split: str, source: str, seed: int, stride: int | None = None
 ) -> tuple[list[Measurement], list[str]]:
-    """The mutual information of the segments of `text` (S, T), and what is to be said of it."""
+    """The mutual information of the segments of `text` (S, T), and what is to be said of it.
+
+    stride: tokens from pair to pair; None: as in `text_information`.
+    """
     tokenizer = subject.tokenizer
     tokens = TokenText(source, split, tokenizer.kind, text, len(tokenizer))
 
     def report(bound: str, done: int, total: int) -> None:
         subject.report(f"reading pairs of segments of {source} ({bound})", done, total)
 
-    results, warning = information_measurements(tokens, split, source, seed, report)
+    results, warning = information_measurements(tokens, split, source, seed, report, stride)
     return results, [f"the mutual information of {source}: {warning}"] if warning else []
 
 
