@@ -23,7 +23,7 @@ from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.method import STATIC, Method
 from infolm.evaluation.monte_carlo import MonteCarloSettings
 from infolm.evaluation.neural_cache import CacheSettings, WordChange
-from infolm.evaluation.reverse import LEAST_TOKENS, Rows, stretches
+from infolm.evaluation.reverse import LEAST_TOKENS, SMALL, Rows, Yardstick, stretches
 from infolm.evaluation.suite import Subject
 from infolm.experiment import BMI, corpus_of, one_device
 from infolm.generation.text import STREAMS, write_long
@@ -58,7 +58,8 @@ class Asked:
 
     temperature, dynamic, cache: TUNE, TUNED or values. monte_carlo: the number of masks; rate: the
     factor on the dropout rates. segment: None for the usual, or tuned. reverse, information: of
-    `generated` tokens that the model writes; real: of as many of the training text too.
+    `generated` tokens that the model writes; real: of as many of the training text too. yardstick:
+    the size of the model that learns from them; stride: tokens from pair to pair of segments.
     """
 
     temperature: str | None = None
@@ -74,6 +75,8 @@ class Asked:
     information: bool = False
     generated: int = GENERATED
     real: bool = False
+    yardstick: Yardstick = SMALL
+    stride: int | None = None
 
 
 class Evaluation(NamedTuple):
@@ -358,7 +361,7 @@ class TrainedRun:
                 "--reverse and --mi need a running text, and this run was trained on single "
                 "sentences: leave them out, or train it with feed.kind=stream"
             )
-        least = least_tokens(STREAMS) if asked.information else LEAST_TOKENS
+        least = least_tokens(STREAMS, asked.stride) if asked.information else LEAST_TOKENS
         if asked.generated < least:
             raise InfolmError(
                 f"--generated {asked.generated} is too short a text to measure: take {least} at "
@@ -382,10 +385,12 @@ class TrainedRun:
             if asked.reverse:
                 fabric = one_device("auto")
                 results += suite.reverse(
-                    subject, text, source, measured_on, true, asked.seed, fabric
+                    subject, text, source, measured_on, true, asked.seed, fabric, asked.yardstick
                 )
             if asked.information:
-                found, said = suite.information(subject, text, split, source, asked.seed)
+                found, said = suite.information(
+                    subject, text, split, source, asked.seed, asked.stride
+                )
                 results += found
                 warnings += said
         return results, warnings

@@ -27,7 +27,7 @@ from infolm.evaluation.measurement import (
 )
 from infolm.evaluation.method import STATIC, Method, Reading, measure, walk
 from infolm.evaluation.neural_cache import CacheSettings, WordChange, tune, word_table
-from infolm.evaluation.reverse import Rows, reverse_measurements, yardstick
+from infolm.evaluation.reverse import SMALL, Rows, Yardstick, reverse_measurements, yardstick
 from infolm.evaluation.temperature import GRID, best_temperature, interpolated
 from infolm.models.recurrent import RecurrentModel
 
@@ -260,12 +260,14 @@ def reverse(
     true: TrueLogProbs,
     seed: int,
     fabric: Fabric,
+    size: Yardstick = SMALL,
 ) -> list[Measurement]:
     """What a fresh model that has learnt from `text` (S, T) makes of each of `splits`."""
     for name, split in splits.items():
         check(split, name)
     types, results = len(subject.tokenizer), []
-    model = yardstick(text, types, seed, fabric, subject.progress(f"learning from {source}"))
+    progress = subject.progress(f"learning from {source}")
+    model = yardstick(text, types, seed, fabric, progress, size)
     for name, split in splits.items():
         progress = subject.progress(f"reading the {name} split with what {source} taught")
         size = text_size(split, subject.tokenizer)
