@@ -25,7 +25,7 @@ from infolm.evaluation.monte_carlo import MonteCarloSettings
 from infolm.evaluation.neural_cache import CacheSettings, WordChange
 from infolm.evaluation.reverse import LEAST_TOKENS, SMALL, Rows, Yardstick, stretches
 from infolm.evaluation.suite import Subject
-from infolm.experiment import BMI, corpus_of, one_device
+from infolm.experiment import BMI, corpus_of, held_out_pairs, one_device
 from infolm.generation.text import STREAMS, write_long
 from infolm.models.build import AnyModel, build_model
 from infolm.models.encoder import Encoder
@@ -155,6 +155,7 @@ class TrainedRun:
             )
         bmi = Bmi(config, self.model)
         bmi.load_state_dict(folder.load_learner(BMI))
+        bmi.critic.eval()
         return bmi
 
     # -- what is tuned ----------------------------------------------------------------------
@@ -345,12 +346,24 @@ class TrainedRun:
                 measured, changes = suite.evaluate(subject, split, name, methods, true.get(name))
                 results += measured
         results += suite.language(known, true)
+        results += self._of_critic(subject, splits)
         found, warnings = self._of_texts(subject, splits, asked, true)
         results += found
         order = [*splits, WRITTEN, "train"]
         results.sort(key=lambda result: order.index(result.split))
         measurement.keep(self.folder.measurements, results)
         return Evaluation(results, changes, warnings)
+
+    def _of_critic(self, subject: Subject, splits: Sequence[str]) -> list[Measurement]:
+        """Of a run with BMI, what its critic knows of each split; nothing where there is none."""
+        config = self.recipe.regularisers.bmi
+        if config is None or not self.folder.learner(BMI).exists():
+            return []
+        bmi, results = self.bmi(), []
+        for name in splits:
+            if pairs := held_out_pairs(config, self.corpus, name):
+                results += suite.critic(subject, bmi, pairs, name)
+        return results
 
     def _check_text(self, asked: Asked) -> None:
         """Refuse a text that cannot be written or is too short, before any work."""

@@ -38,8 +38,8 @@ BMI_BOUND, LENGTH, GAP, FOLDS = "js-dv", 40, 10, 10
 NATS: dict[Unit, float] = {"nats": 1.0, "bits": math.log(2)}
 METRIC = "mutual_information"
 CONVENTION = (
-    f"segments of {LENGTH} tokens with {GAP} between, a pair every {{stride}} tokens to learn from; "
-    "a lower bound read on pairs that share no token with each other or with those its critic "
+    f"segments of {LENGTH} tokens with {GAP} between, a pair every {{stride}} tokens to learn from"
+    "; a lower bound read on pairs that share no token with each other or with those its critic "
     f"learnt from, the mean of {FOLDS} folds; shuffled: of segments paired at random, one fold"
 )
 OVERLAPPING = 6

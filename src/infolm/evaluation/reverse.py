@@ -26,8 +26,8 @@ from lightning_fabric import Fabric
 
 from infolm.averaging.ema import Ema, EmaConfig
 from infolm.data.stream import Stream, StreamConfig
-from infolm.evaluation.likelihood import Progress, log_probs, parallel_log_probs
 from infolm.errors import InfolmError
+from infolm.evaluation.likelihood import Progress, log_probs, parallel_log_probs
 from infolm.evaluation.measurement import (
     CONVENTION,
     Measurement,

@@ -11,6 +11,7 @@ from lightning_fabric import Fabric
 from infolm.data.corpora import Corpus, Split, Truth
 from infolm.data.episodes import sentence_bounds
 from infolm.data.ingest import Report
+from infolm.data.pairs import HeldOutPairs
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation.dynamic import Statistics
@@ -30,6 +31,7 @@ from infolm.evaluation.neural_cache import CacheSettings, WordChange, tune, word
 from infolm.evaluation.reverse import SMALL, Rows, Yardstick, reverse_measurements, yardstick
 from infolm.evaluation.temperature import GRID, best_temperature, interpolated
 from infolm.models.recurrent import RecurrentModel
+from infolm.objectives.bmi import Bmi
 
 WARM_UP = 200
 """Tokens that each of several parallel streams reads before it counts."""
@@ -42,6 +44,20 @@ DEAR_TOKENS = 5_000
 NGRAM_ORDER = 5
 BASELINE = f"Kneser-Ney {NGRAM_ORDER}-gram"
 LANGUAGE = "the language itself"
+OF_CRITIC = {
+    "accuracy": "share of pairs",
+    "jensen_shannon": "nats",
+    "mine": "nats",
+}
+"""What is read of the critic of BMI, and in which unit; each metric begins with `CRITIC`."""
+CRITIC = "critic_"
+CRITIC_CONVENTION = (
+    "each sentence read by itself without dropout, compared with the next one and with random ones "
+    "of the split; accuracy: both kinds of pairs weigh alike, a score of 0 counts a half; "
+    "jensen_shannon: eq. 6 of BMI, -1.386 where the critic knows nothing; mine: eq. 4, a lower "
+    "bound on the mutual information of neighbouring sentences, one mean of e^D over all random "
+    "pairs; the error is from the spread over groups of pairs"
+)
 
 TrueLogProbs = Mapping[str, npt.NDArray[np.float64]]
 """Of each split, ln p of its tokens but the first under the language they were drawn from."""
@@ -270,9 +286,9 @@ def reverse(
     model = yardstick(text, types, seed, fabric, progress, size)
     for name, split in splits.items():
         progress = subject.progress(f"reading the {name} split with what {source} taught")
-        size = text_size(split, subject.tokenizer)
+        raw = text_size(split, subject.tokenizer)
         results += reverse_measurements(
-            model, split.tokens, name, source, size, true.get(name), progress
+            model, split.tokens, name, source, raw, true.get(name), progress
         )
     return results
 
@@ -292,6 +308,26 @@ def information(
 
     results, warning = information_measurements(tokens, split, source, seed, report, stride)
     return results, [f"the mutual information of {source}: {warning}"] if warning else []
+
+
+def critic(subject: Subject, bmi: Bmi, pairs: HeldOutPairs, name: str) -> list[Measurement]:
+    """What a run's critic of BMI knows of neighbouring sentences of the split `name`."""
+    found = bmi.read(subject.model, pairs)
+    random = pairs.first.shape[1] - 1
+    method = f"critic of BMI, {pairs.pairs:,} pairs of neighbours, {random} random for each"
+    return [
+        Measurement(
+            f"{CRITIC}{metric}",
+            found[metric].value,
+            unit,
+            found[metric].stderr,
+            pairs.tokens,
+            name,
+            method,
+            CRITIC_CONVENTION,
+        )
+        for metric, unit in OF_CRITIC.items()
+    ]
 
 
 def check(split: Split, name: str) -> None:

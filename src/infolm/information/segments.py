@@ -81,9 +81,7 @@ class Segments:
     def name(self) -> str:
         return self.bound
 
-    def estimate(
-        self, x: Tokens, y: Tokens, apart: npt.NDArray[np.intp] | None = None
-    ) -> Estimate:
+    def estimate(self, x: Tokens, y: Tokens, apart: npt.NDArray[np.intp] | None = None) -> Estimate:
         """x: (N, L), y: (N, M). apart: indices of the rows to read on, ascending, of which no two
         share a token; by default one row in overlap + 1."""
         x, y = np.asarray(x), np.asarray(y)
