@@ -83,7 +83,11 @@ def test_the_stride(chain, monkeypatch):
     assert pairs(length=1, gap=0) == (1, 1999, 1000)
     assert pairs(stride=3) == (3, 663, math.ceil(663 / 5))
     assert pairs(stride=13) == (13, 153, 153)
+    monkeypatch.setattr(generated, "MOST_READ", 90)
+    assert pairs() == (2, 994, 83)  # one in 12
+    assert pairs(stride=3) == (3, 663, 133)
     monkeypatch.setattr(generated, "MOST_PAIRS", 100)
+    monkeypatch.setattr(generated, "MOST_READ", 100)
     assert pairs() == (20, 100, 100)
 
 

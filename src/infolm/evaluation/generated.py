@@ -44,8 +44,8 @@ CONVENTION = (
 )
 OVERLAPPING = 6
 """Pairs that a token is part of, about, unless a stride is given: BMI's 90 tokens every 15."""
-MOST_PAIRS = 100_000
-"""Pairs that are taken from a long text unless a stride is given."""
+MOST_PAIRS, MOST_READ = 100_000, 20_000
+"""Pairs of a long text to learn from, and to read on, unless a stride is given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,16 +216,18 @@ def text_information(
 ) -> TextInformation:
     """Estimate it by each of the bounds; the defaults are BMI's.
 
-    By default the pairs overlap as `OVERLAPPING` says, and a long text gives `MOST_PAIRS`, evenly
-    spread. The pairs that are read share no token with each other, nor with one that the critic
-    learnt from. With a stride of 2 length + gap or more no pairs overlap at all.
+    By default the pairs overlap as `OVERLAPPING` says, and a long text gives `MOST_PAIRS` to learn
+    from and `MOST_READ` to read on, evenly spread. The pairs that are read share no token with each
+    other, nor with one that the critic learnt from. With a stride of 2 length + gap or more no
+    pairs overlap at all.
     settings: of `Segments`: folds, steps, seed, critic.
     """
     check_text(bounds, length, gap, stride)
     span = 2 * length + gap
+    read = text.tokens.size if stride else MOST_READ
     stride = stride or max(1, span // OVERLAPPING, text.tokens.size // MOST_PAIRS)
     overlap = (span - 1) // stride
-    x, y, apart = _pairs(text, length, gap, stride, overlap)
+    x, y, apart = _pairs(text, length, gap, stride, overlap, read)
     estimates = [
         Segments(
             text.types,
@@ -272,16 +274,18 @@ def information_measurements(
 
 
 def _pairs(
-    text: TokenText, length: int, gap: int, stride: int, overlap: int
+    text: TokenText, length: int, gap: int, stride: int, overlap: int, read: int
 ) -> tuple[Tokens, Tokens, npt.NDArray[np.intp]]:
     """`segment_pairs` of every row of the text: no pair has its segments in two of them.
 
-    Also the indices of pairs of which no two share a token, one in overlap + 1 of each row.
+    Also the indices of pairs of which no two share a token, one in overlap + 1 of each row, or
+    fewer where that would be more than about `read` in all.
     """
     rows = np.atleast_2d(text.tokens)
     x, y = zip(*(segment_pairs(row, length, gap, stride) for row in rows), strict=True)
     places = np.arange(len(rows) * len(x[0])).reshape(len(rows), -1)
-    return np.concatenate(x), np.concatenate(y), places[:, :: overlap + 1].flatten()
+    every = max(overlap + 1, math.ceil(places.size / read))
+    return np.concatenate(x), np.concatenate(y), places[:, ::every].flatten()
 
 
 def exact(language: Language | None, length: int, gap: int) -> float | None:

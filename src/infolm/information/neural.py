@@ -372,7 +372,7 @@ def read_fold(
     apart: as in `parts`; of the training rows, too, the bound is read on no others. Where x and y'
     of a negative pair overlap they are no draw from the product of the marginals.
     """
-    seen = fold.train if apart is None else np.intersect1d(fold.train, apart)
+    seen = fold.train if apart is None else fold.train[np.isin(fold.train, apart)]
     chosen = fold.train, fold.valid[:READ], fold.test, seen
     train, valid, test, again = (prepared.encode(x[rows], y[rows]) for rows in chosen)
     critic, cut, exhausted = fit(prepared, bound, train, valid, steps, seed)
