@@ -30,7 +30,7 @@ from infolm.data.corpora import Corpus, types
 from infolm.data.corpora import load as load_corpus
 from infolm.data.episodes import Episodes, EpisodesConfig, marker, token_number
 from infolm.data.ingest import Report
-from infolm.data.pairs import SentencePairs, Sentences, segments, sentences
+from infolm.data.pairs import HeldOutPairs, SentencePairs, Sentences, segments, sentences
 from infolm.data.registry import registry
 from infolm.data.sentence_pairs import SentencePairFeed, SentencePairsConfig
 from infolm.data.sentences import Lines, SentenceFeed, SentencesConfig, fitting, lines
@@ -242,17 +242,30 @@ def build_terms(
     if (config := recipe.regularisers.bmi) and isinstance(model, RecurrentModel):
         text = sentences_of(config, corpus)
         feed = SentencePairs(text, config.batch, config.geometric, recipe.seed)
-        terms.append(Term(BMI, feed, Bmi(config, model), config.weight))
+        bmi = Bmi(config, model, held_out_pairs(config, corpus, "valid"))
+        terms.append(Term(BMI, feed, bmi, config.weight))
     return terms
+
+
+def held_out_pairs(config: BmiConfig, corpus: Corpus, split: str) -> HeldOutPairs | None:
+    """Pairs of a split that the regulariser's critic is read on; None where there are too few."""
+    text = _cut_into_sentences(config, corpus, split)
+    return HeldOutPairs.draw(text, config.batch, config.segment or config.longest)
+
+
+def _cut_into_sentences(config: BmiConfig, corpus: Corpus, split: str) -> Sentences:
+    tokens, tokenizer = corpus.splits[split].tokens, corpus.tokenizer
+    if config.segment:
+        return segments(tokens, config.segment)
+    ends = [token_number(end, tokenizer, "regularisers.bmi.ends") for end in config.ends]
+    return sentences(tokens, tokenizer.eos, ends, _heading(corpus))
 
 
 def sentences_of(config: BmiConfig, corpus: Corpus) -> Sentences:
     """The training split as the sentences that the regulariser reads, none above its limit."""
-    tokens, tokenizer = corpus.splits["train"].tokens, corpus.tokenizer
+    found = _cut_into_sentences(config, corpus, "train")
     if config.segment:
-        return segments(tokens, config.segment)
-    ends = [token_number(end, tokenizer, "regularisers.bmi.ends") for end in config.ends]
-    found = sentences(tokens, tokenizer.eos, ends, _heading(corpus))
+        return found
     sizes = np.diff(found.bounds)
     if sizes.max(initial=0) > config.longest:
         raise InfolmError(

@@ -31,9 +31,9 @@ from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.method import STATIC, Method
 from infolm.evaluation.monte_carlo import AdaptedBy, MonteCarloSettings
 from infolm.evaluation.neural_cache import CacheSettings, WordChange
-from infolm.evaluation.reverse import LEAST_TOKENS, Rows, stretches
+from infolm.evaluation.reverse import LEAST_TOKENS, SMALL, Rows, Yardstick, stretches
 from infolm.evaluation.suite import Subject
-from infolm.experiment import BMI, corpus_of, one_device
+from infolm.experiment import BMI, corpus_of, held_out_pairs, one_device
 from infolm.generation.text import STREAMS, write_long
 from infolm.models.build import AnyModel, build_model
 from infolm.models.encoder import Encoder
@@ -68,7 +68,8 @@ class Asked:
     temperature, dynamic, cache: TUNE, TUNED or values. monte_carlo: the number of masks; rate: the
     factor on the dropout rates, TUNE, TUNED or a number. segment: None for the usual, or tuned.
     reverse, information: of `generated` tokens that the model writes; real: of as many of the
-    training text too.
+    training text too. yardstick: the size of the model that learns from them; stride: tokens from
+    pair to pair of segments.
     """
 
     temperature: str | None = None
@@ -88,6 +89,8 @@ class Asked:
     information: bool = False
     generated: int = GENERATED
     real: bool = False
+    yardstick: Yardstick = SMALL
+    stride: int | None = None
 
 
 class Evaluation(NamedTuple):
@@ -166,6 +169,7 @@ class TrainedRun:
             )
         bmi = Bmi(config, self.model)
         bmi.load_state_dict(folder.load_learner(BMI))
+        bmi.critic.eval()
         return bmi
 
     # -- what is tuned ----------------------------------------------------------------------
@@ -411,12 +415,24 @@ class TrainedRun:
                 measured, changes = suite.evaluate(subject, split, name, methods, true.get(name))
                 results += measured
         results += suite.language(known, true)
+        results += self._of_critic(subject, splits)
         found, warnings = self._of_texts(subject, splits, asked, true)
         results += found
         order = [*splits, WRITTEN, "train"]
         results.sort(key=lambda result: order.index(result.split))
         measurement.keep(self.folder.measurements, results)
         return Evaluation(results, changes, warnings)
+
+    def _of_critic(self, subject: Subject, splits: Sequence[str]) -> list[Measurement]:
+        """Of a run with BMI, what its critic knows of each split; nothing where there is none."""
+        config = self.recipe.regularisers.bmi
+        if config is None or not self.folder.learner(BMI).exists():
+            return []
+        bmi, results = self.bmi(), []
+        for name in splits:
+            if pairs := held_out_pairs(config, self.corpus, name):
+                results += suite.critic(subject, bmi, pairs, name)
+        return results
 
     def _check_text(self, asked: Asked) -> None:
         """Refuse a text that cannot be written or is too short, before any work."""
@@ -427,7 +443,7 @@ class TrainedRun:
                 "--reverse and --mi need a running text, and this run was trained on single "
                 "sentences: leave them out, or train it with feed.kind=stream"
             )
-        least = least_tokens(STREAMS) if asked.information else LEAST_TOKENS
+        least = least_tokens(STREAMS, asked.stride) if asked.information else LEAST_TOKENS
         if asked.generated < least:
             raise InfolmError(
                 f"--generated {asked.generated} is too short a text to measure: take {least} at "
@@ -451,10 +467,12 @@ class TrainedRun:
             if asked.reverse:
                 fabric = one_device("auto")
                 results += suite.reverse(
-                    subject, text, source, measured_on, true, asked.seed, fabric
+                    subject, text, source, measured_on, true, asked.seed, fabric, asked.yardstick
                 )
             if asked.information:
-                found, said = suite.information(subject, text, split, source, asked.seed)
+                found, said = suite.information(
+                    subject, text, split, source, asked.seed, asked.stride
+                )
                 results += found
                 warnings += said
         return results, warnings

@@ -18,6 +18,7 @@ from training_tiny import Silent, quiet, tiny_file, tiny_tree
 from infolm.config import Recipe
 from infolm.data import synthetic
 from infolm.data.synthetic import true_entropy
+from infolm.data.tokens import Tokenizer
 from infolm.evaluation import generated
 from infolm.evaluation.generated import text_information
 from infolm.experiment import train
@@ -362,6 +363,21 @@ def test_what_a_model_writes_is_measured_beside_real_text(infolm, drawn, quick, 
     (third,) = (r for r in json.loads(other.out) if r["metric"] == "reverse_nll")
     assert third["method"].endswith("(seed 2)")
     assert third["value"] not in [r["value"] for r in results]
+
+
+def test_the_yardstick_and_the_stride_are_as_told(infolm, drawn, quick, monkeypatch):
+    monkeypatch.setenv("INFOLM_CACHE", str(drawn.parent / "tokenised"))
+    options = ("--split", "test", "--streams", 4, "--generated", 10_000, "--json")
+    asked = ("--reverse", "--yardstick", "2x6", "--mi", "--stride", 90)
+    results = json.loads(infolm("evaluate", drawn, *asked, *options).out)
+    (reverse,) = (r for r in results if r["metric"] == "reverse_nll")
+    types = len(Tokenizer.load(drawn / "tokenizer.json"))
+    # Two layers, each with two matrices and two vectors of four gates; a tied embedding, biases.
+    weights = 2 * (2 * 4 * 6 * 6 + 2 * 4 * 6) + 6 * types + types
+    assert reverse["method"].startswith(f"an LSTM of {weights:,} weights")
+    (found,) = (r for r in results if r["metric"] == "mutual_information")
+    assert "a pair every 90 tokens" in found["convention"]
+    assert "js-dv, 100 pairs" in found["method"]
 
 
 def test_generate_is_reproducible_by_seed(infolm, trained):

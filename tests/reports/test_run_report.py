@@ -457,6 +457,18 @@ def test_a_real_regulariser_has_nothing_that_is_not_explained(run: Path, tmp_pat
     )
     assert "Phase two at step 3" in page.text
     assert "no step of it is on record" not in page.text
+    assert "That of phase two is 1." in page.text
+    last = [r for r in read_metrics(tmp_path / "bmi/metrics.jsonl") if r["kind"] == "validation"][
+        -1
+    ]
+    group = f"On the validation split, {last['bmi/pairs']:,} pairs, at the last validation"
+    value, *_ = page.row(group, QUANTITIES["accuracy"].meaning)
+    assert float(value) == pytest.approx(last["bmi/accuracy"], abs=1e-4)
+    assert "on the validation split" in page.text  # in the legend
+    TrainedRun.open(tmp_path / "bmi").evaluate(["test"], Asked(), 20, 1, False, quiet)
+    page = Page(write_report(tmp_path / "bmi"))
+    assert "critic of BMI" in page.text
+    assert "accuracy, test split" in page.text
 
 
 def test_a_run_of_one_term_has_no_such_section(page: Page) -> None:

@@ -211,6 +211,25 @@ def evaluate(
             rich_help_panel=WRITTEN,
         ),
     ] = False,
+    yardstick: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[LAYERSx]UNITS",
+            help="Size of the fresh model of --reverse.",
+            show_default="1x100",
+            rich_help_panel=WRITTEN,
+        ),
+    ] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="TOKENS",
+            help="From pair to pair that --mi learns from; those read share no token.",
+            show_default="15",
+            rich_help_panel=WRITTEN,
+        ),
+    ] = None,
     rank: RankOption = None,
     no_eos: NoEosOption = False,
     codes: CodesOption = 100,
@@ -245,6 +264,7 @@ def evaluate(
     from infolm.evaluation import measurement
     from infolm.evaluation.dynamic import USUAL
     from infolm.evaluation.latent_suite import LatentSettings
+    from infolm.evaluation.reverse import SMALL, Yardstick
     from infolm.trained import GENERATED, Asked, TrainedRun, statistics_settings
     from infolm.trained_encoder import EncoderRun
     from infolm.trained_sentences import open_run
@@ -276,6 +296,10 @@ def evaluate(
         raise InfolmError("--tempering is of the softmax's temperature: add --temperature")
     if not (reverse or information) and (generated or real):
         raise InfolmError("--generated and --real are of what the model writes: add --reverse")
+    if yardstick and not reverse:
+        raise InfolmError("--yardstick is of the reverse perplexity: add --reverse")
+    if stride and not information:
+        raise InfolmError("--stride is of the mutual information: add --mi")
     asked = Asked(
         temperature=temperature,
         tempering=tempering.value,
@@ -294,6 +318,8 @@ def evaluate(
         information=information,
         generated=generated or GENERATED,
         real=real,
+        yardstick=Yardstick.parse(yardstick) if yardstick else SMALL,
+        stride=stride,
     )
     opened, splits = open_run(run), [split] if split else ["valid", "test"]
     changes: list[Any] = []

@@ -11,6 +11,7 @@ from lightning_fabric import Fabric
 from infolm.data.corpora import Corpus, Split, Truth
 from infolm.data.episodes import sentence_bounds
 from infolm.data.ingest import Report
+from infolm.data.pairs import HeldOutPairs
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation.dynamic import Statistics
@@ -28,10 +29,11 @@ from infolm.evaluation.measurement import (
 from infolm.evaluation.method import STATIC, Method, Reading, measure, walk
 from infolm.evaluation.monte_carlo import MonteCarloSettings
 from infolm.evaluation.neural_cache import CacheSettings, WordChange, tune, word_table
-from infolm.evaluation.reverse import Rows, reverse_measurements, yardstick
+from infolm.evaluation.reverse import SMALL, Rows, Yardstick, reverse_measurements, yardstick
 from infolm.evaluation.temperature import GRID, best_temperature, interpolated
 from infolm.models.recurrent import RecurrentModel
 from infolm.nn.softmax import Tempering
+from infolm.objectives.bmi import Bmi
 
 WARM_UP = 200
 """Tokens that each of several parallel streams reads before it counts."""
@@ -46,6 +48,20 @@ FACTORS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25)
 NGRAM_ORDER = 5
 BASELINE = f"Kneser-Ney {NGRAM_ORDER}-gram"
 LANGUAGE = "the language itself"
+OF_CRITIC = {
+    "accuracy": "share of pairs",
+    "jensen_shannon": "nats",
+    "mine": "nats",
+}
+"""What is read of the critic of BMI, and in which unit; each metric begins with `CRITIC`."""
+CRITIC = "critic_"
+CRITIC_CONVENTION = (
+    "each sentence read by itself without dropout, compared with the next one and with random ones "
+    "of the split; accuracy: both kinds of pairs weigh alike, a score of 0 counts a half; "
+    "jensen_shannon: eq. 6 of BMI, -1.386 where the critic knows nothing; mine: eq. 4, a lower "
+    "bound on the mutual information of neighbouring sentences, one mean of e^D over all random "
+    "pairs; the error is from the spread over groups of pairs"
+)
 
 TrueLogProbs = Mapping[str, npt.NDArray[np.float64]]
 """Of each split, ln p of its tokens but the first under the language they were drawn from."""
@@ -314,33 +330,58 @@ def reverse(
     true: TrueLogProbs,
     seed: int,
     fabric: Fabric,
+    size: Yardstick = SMALL,
 ) -> list[Measurement]:
     """What a fresh model that has learnt from `text` (S, T) makes of each of `splits`."""
     for name, split in splits.items():
         check(split, name)
     types, results = len(subject.tokenizer), []
-    model = yardstick(text, types, seed, fabric, subject.progress(f"learning from {source}"))
+    progress = subject.progress(f"learning from {source}")
+    model = yardstick(text, types, seed, fabric, progress, size)
     for name, split in splits.items():
         progress = subject.progress(f"reading the {name} split with what {source} taught")
-        size = text_size(split, subject.tokenizer)
+        raw = text_size(split, subject.tokenizer)
         results += reverse_measurements(
-            model, split.tokens, name, source, size, true.get(name), progress
+            model, split.tokens, name, source, raw, true.get(name), progress
         )
     return results
 
 
 def information(
-    subject: Subject, text: Rows, split: str, source: str, seed: int
+    subject: Subject, text: Rows, split: str, source: str, seed: int, stride: int | None = None
 ) -> tuple[list[Measurement], list[str]]:
-    """The mutual information of the segments of `text` (S, T), and what is to be said of it."""
+    """The mutual information of the segments of `text` (S, T), and what is to be said of it.
+
+    stride: tokens from pair to pair; None: as in `text_information`.
+    """
     tokenizer = subject.tokenizer
     tokens = TokenText(source, split, tokenizer.kind, text, len(tokenizer))
 
     def report(bound: str, done: int, total: int) -> None:
         subject.report(f"reading pairs of segments of {source} ({bound})", done, total)
 
-    results, warning = information_measurements(tokens, split, source, seed, report)
+    results, warning = information_measurements(tokens, split, source, seed, report, stride)
     return results, [f"the mutual information of {source}: {warning}"] if warning else []
+
+
+def critic(subject: Subject, bmi: Bmi, pairs: HeldOutPairs, name: str) -> list[Measurement]:
+    """What a run's critic of BMI knows of neighbouring sentences of the split `name`."""
+    found = bmi.read(subject.model, pairs)
+    random = pairs.first.shape[1] - 1
+    method = f"critic of BMI, {pairs.pairs:,} pairs of neighbours, {random} random for each"
+    return [
+        Measurement(
+            f"{CRITIC}{metric}",
+            found[metric].value,
+            unit,
+            found[metric].stderr,
+            pairs.tokens,
+            name,
+            method,
+            CRITIC_CONVENTION,
+        )
+        for metric, unit in OF_CRITIC.items()
+    ]
 
 
 def check(split: Split, name: str) -> None:

@@ -52,6 +52,11 @@ class Stateful(ABC):
         own. terms: the parts of the validation loss, if it has any."""
         return []
 
+    def held_out(self, model: Any) -> Mapping[str, float]:
+        """What is worth knowing of it on text that is not learnt from, by name; read at each
+        validation, with the weights that are the answer."""
+        return {}
+
     @abstractmethod
     def state_dict(self) -> dict[str, Any]: ...
 

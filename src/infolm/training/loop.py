@@ -281,9 +281,15 @@ class Loop:
         if self.config.recover and self._blown_up(losses.get(RAW, loss)):
             self._recover(log, f"the validation loss was {losses.get(RAW, loss):.4g}")
             return
-        if best:
-            with self.averager.swapped_in(answer):
+        with self.averager.swapped_in(answer):
+            held_out = {
+                f"{name}/{term}": value
+                for name, each in self.stateful.items()
+                for term, value in each.held_out(self.raw_model).items()
+            }
+            if best:
                 checkpoint.save(self.run_folder.model, self.raw_model.state_dict())
+        if best:
             for name, learner in self.learners.items():
                 self.run_folder.save_learner(name, learner.state_dict())
         lengths = {f"{name}_length": length for name, length in self.averager.lengths().items()}
@@ -305,7 +311,7 @@ class Loop:
             + (", the best so far" if best else "")
             + "".join(f"; {event}" for event in events)
         )
-        values = losses | lengths | dict(found[answer].terms)
+        values = losses | lengths | dict(found[answer].terms) | held_out
         values |= {f"train_{candidate}": value for candidate, value in judged.items()}
         log.write("validation", self.step, epoch=epoch, loss=loss, answer=answer, **values)
         for event in events:
