@@ -295,11 +295,26 @@ def load_recipe(source: str, overrides: list[str] | None = None) -> Recipe:
 
     Keys that the recipe of a run lacks have their `former_defaults`.
     """
-    tree = RECIPES.tree(source)
-    for override in overrides or []:
-        _apply(tree, override)
     try:
-        return Recipe.model_validate(tree, context=OF_A_RUN if _of_a_run(source) else None)
+        tree = RECIPES.tree(source)
+        for override in overrides or []:
+            _apply(tree, override)
+        return _validated(source, tree, _of_a_run(source))
+    except InfolmError as error:
+        if not overrides and (Path(source).parent / "manifest.json").exists():
+            repair = f"`infolm repair {Path(source).parent}` brings back the one that was written"
+            raise InfolmError(f"{str(error).rstrip('.')}; {repair}") from error
+        raise
+
+
+def written_recipe(source: str, text: str) -> Recipe:
+    """The recipe that infolm wrote to `source`, from its text."""
+    return _validated(source, yaml.safe_load(text), of_a_run=True)
+
+
+def _validated(source: str, tree: Any, of_a_run: bool) -> Recipe:
+    try:
+        return Recipe.model_validate(tree, context=OF_A_RUN if of_a_run else None)
     except ValidationError as error:
         raise InfolmError(f"{source}: {explain(error, tree)}") from None
 

@@ -2,8 +2,7 @@
 
 import json
 import os
-import shutil
-import tempfile
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy.typing as npt
 import torch
 from lightning_fabric import Fabric
 
+from infolm import files
 from infolm.averaging.base import Averager
 from infolm.averaging.ema import Ema, EmaConfig
 from infolm.averaging.tail import (
@@ -25,7 +25,7 @@ from infolm.averaging.tail import (
     TriggeredConfig,
 )
 from infolm.averaging.two_tailed import TwoTailed, TwoTailedConfig
-from infolm.config import Recipe, load_recipe
+from infolm.config import Recipe, load_recipe, written_recipe
 from infolm.data.corpora import Corpus, types
 from infolm.data.corpora import load as load_corpus
 from infolm.data.episodes import Episodes, EpisodesConfig, marker, token_number
@@ -70,6 +70,7 @@ from infolm.objectives.vq import Vq, VqConfig
 from infolm.objectives.words import among
 from infolm.training import checkpoint
 from infolm.training.loop import Loop, Precision, Term, Validation, Watcher
+from infolm.training.manifest import Manifest, altered
 from infolm.training.optimisers import build_optimiser
 from infolm.training.run import RunFolder
 from infolm.training.schedule import Schedule
@@ -79,6 +80,8 @@ WARM_UP = 70
 
 FREE_TO_CHANGE = {"epochs", "max_steps", "checkpoint_seconds", "log_every", "accelerator"}
 """Keys of `train` that a resumed run may have otherwise than when it began."""
+DESCRIPTIVE = ("title", "paper", "expected", "variants", "tuning")
+"""Keys of a recipe that say something of it and change nothing."""
 
 
 def parameters(recipe: Recipe) -> int:
@@ -291,10 +294,12 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
         raise InfolmError(
             f"{out} exists already: add --resume to go on with it, or name another with --out"
         )
+    if exists:
+        RunFolder.existing(out)
     begun = exists and bool(checkpoint.checkpoints(RunFolder(out).checkpoints))
     recipe = _with_checkpoint(recipe, begun)
     if exists:
-        _check_same(recipe, RunFolder.existing(out))
+        _check_same(recipe, RunFolder(out))
         corpus = corpus_of(RunFolder(out), recipe, report)
     else:
         corpus = load_corpus(recipe.data, report, tokenizer=_given_vocabulary(recipe))
@@ -314,8 +319,10 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
     cells = "" if isinstance(model, Encoder) else choose(model.embedding, steps=2)
     run = RunFolder(out) if exists else _create(out, recipe, corpus)
     with run.locked():
+        run.verify(*(path for path in run.defining if path != run.recipe))
         text = recipe.as_yaml()  # a resumed run may have been given more epochs
-        checkpoint.atomically(run.recipe, lambda path: path.write_text(text, encoding="utf-8"))
+        if text != run.manifest().recipe or text != run.recipe.read_text(encoding="utf-8"):
+            run.keep(run.recipe, lambda path: path.write_text(text, encoding="utf-8"))
         loop = Loop(
             fabric,
             model,
@@ -422,31 +429,37 @@ def _latent_validation(
 
 def _create(out: Path, recipe: Recipe, corpus: Corpus) -> RunFolder:
     """Make the run's folder whole under another name, then rename it into being."""
-    making = None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        making = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
-        making.chmod(0o755)
-        RunFolder(making).recipe.write_text(recipe.as_yaml(), encoding="utf-8")
-        corpus.tokenizer.save(RunFolder(making).tokenizer)
-        RunFolder(making).corpus.write_text(json.dumps(_about(corpus), indent=2) + "\n")
-        os.replace(making, out)
+        files.sweep(out.parent, out.name)
+        with files.scratch_folder(out.parent, f".{out.name}") as making:
+            making.chmod(0o755)
+            run = RunFolder(making)
+            run.recipe.write_text(recipe.as_yaml(), encoding="utf-8")
+            corpus.tokenizer.save(run.tokenizer)
+            run.corpus.write_text(about(corpus))
+            for path in run.defining:
+                files.flush(path)
+            run.manifest()
+            os.replace(making, out)
+        files.flush_folder(out.parent)
     except OSError as error:
-        if making is not None:
-            shutil.rmtree(making, ignore_errors=True)
         raise RunError(f"{out} cannot be made ({error}): choose another --out") from error
     return RunFolder(out)
 
 
-def _about(corpus: Corpus) -> dict[str, Any]:
+def about(corpus: Corpus) -> str:
+    """The text of `corpus.json`."""
     tokens = {name: len(split.tokens) for name, split in corpus.splits.items()}
-    return {"name": corpus.name, "sha256": corpus.source, "tokens": tokens}
+    tree = {"name": corpus.name, "sha256": corpus.source, "tokens": tokens}
+    return json.dumps(tree, indent=2) + "\n"
 
 
 def corpus_of(run: RunFolder, recipe: Recipe, report: Report | None = None) -> Corpus:
     """The text a run is trained on, in the run's vocabulary; refused if it is no longer that."""
+    run.verify(run.tokenizer, run.corpus)
     corpus = load_corpus(recipe.data, report, tokenizer=Tokenizer.load(run.tokenizer))
-    if json.loads(run.corpus.read_text())["sha256"] != corpus.source:
+    if _source(run) != corpus.source:
         raise InfolmError(
             f"the text of {corpus.name} is no longer the one that {run.path} was trained on: "
             "bring that text back, or train anew with another --out"
@@ -454,16 +467,55 @@ def corpus_of(run: RunFolder, recipe: Recipe, report: Report | None = None) -> C
     return corpus
 
 
+def _source(run: RunFolder) -> str:
+    """The SHA-256 of the text that the run was begun with."""
+    try:
+        return str(json.loads(run.corpus.read_bytes())["sha256"])
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise InfolmError(
+            f"{run.corpus} is damaged ({' '.join(str(error).split())}): bring it back from a copy, "
+            f"or try `infolm repair {run.path}`"
+        ) from error
+
+
+def recipe_of(run: RunFolder) -> Recipe:
+    """The recipe of a run, where it is the one that infolm wrote or was edited soundly.
+
+    By hand one may change what `infolm train RUN --resume` may be given otherwise, and the place
+    of the text, which `corpus.json` knows. Anything else would be another run.
+    """
+    now, written = load_recipe(str(run.recipe)), Manifest.read(run.path)
+    if not written or not written.recipe or not altered(run.recipe):
+        return now
+    before = written_recipe(str(run.recipe), written.recipe)
+    edit = _first_difference(before.model_dump(mode="json"), now.model_dump(mode="json"))
+    trees = [_identity(each) for each in (before, now)]
+    for tree in trees:
+        tree["data"].pop("path", None)
+    if difference := _first_difference(*trees):
+        raise InfolmError(
+            f"{run.recipe} was edited by hand ({difference}), and the run was trained otherwise: "
+            f"undo that, by hand or with `infolm repair {run.path}`; to train so, name another "
+            "folder with --out"
+        )
+    if edit:
+        print(f"{run.recipe} was edited by hand ({edit}): it is taken so.", file=sys.stderr)
+    return now
+
+
+def _identity(recipe: Recipe) -> dict[str, Any]:
+    """What may not change while a run lasts."""
+    tree = recipe.model_dump(mode="json")
+    for key in FREE_TO_CHANGE:
+        tree["train"].pop(key, None)
+    for key in DESCRIPTIVE:
+        tree.pop(key, None)
+    return tree
+
+
 def _check_same(recipe: Recipe, run: RunFolder) -> None:
     """Refuse to resume a run with another recipe than it began with."""
-    before = load_recipe(str(run.recipe)).model_dump(mode="json")  # with keys that are newer
-    now = recipe.model_dump(mode="json")
-    for tree in (before, now):
-        for key in FREE_TO_CHANGE:
-            tree["train"].pop(key, None)
-        for key in ("title", "paper", "expected", "variants", "tuning"):
-            tree.pop(key, None)
-    difference = _first_difference(before, now)
+    difference = _first_difference(_identity(recipe_of(run)), _identity(recipe))
     if difference:
         raise InfolmError(
             f"{run.path} was begun with another recipe ({difference}): resume it as "
@@ -487,6 +539,7 @@ def _start_from(source: Path, model: AnyModel, terms: Sequence[Term], corpus: Co
     run = RunFolder.existing(source)
     if Tokenizer.load(run.tokenizer).to_json() != corpus.tokenizer.to_json():
         raise InfolmError(f"start_from: {source} has another vocabulary than this recipe's corpus")
+    run.verify(run.tokenizer, run.model)
     checkpoint.load_weights(run.model, model)
     said = f"starting from {source}"
     for term in terms:

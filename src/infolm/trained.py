@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from infolm.config import Recipe, load_recipe
+from infolm.config import Recipe
 from infolm.data.corpora import Corpus, truth
 from infolm.data.episodes import EpisodesConfig, marker
 from infolm.data.ingest import Report
@@ -25,7 +25,7 @@ from infolm.evaluation.monte_carlo import MonteCarloSettings
 from infolm.evaluation.neural_cache import CacheSettings, WordChange
 from infolm.evaluation.reverse import LEAST_TOKENS, Rows, stretches
 from infolm.evaluation.suite import Subject
-from infolm.experiment import BMI, corpus_of, one_device
+from infolm.experiment import BMI, corpus_of, one_device, recipe_of
 from infolm.generation.text import STREAMS, write_long
 from infolm.models.build import AnyModel, build_model
 from infolm.models.encoder import Encoder
@@ -97,12 +97,13 @@ class Opened(NamedTuple):
 def open_folder(path: Path) -> Opened:
     """The run in a folder, or a clear refusal."""
     folder = RunFolder.existing(path)
-    recipe = load_recipe(str(folder.recipe))
+    recipe = recipe_of(folder)
     if not folder.model.exists():
         raise InfolmError(
             f"{path} has no model yet: its training ended before the first validation; "
             f"go on with `infolm train {path} --resume`"
         )
+    folder.verify(folder.tokenizer, folder.model)
     tokenizer = Tokenizer.load(folder.tokenizer)
     model = build_model(recipe.model, len(tokenizer), tokenizer)
     checkpoint.load_weights(folder.model, model)

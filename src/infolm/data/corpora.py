@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from infolm import files
 from infolm.data import ingest, reverse_copy, sources, store, synthetic, uniform
 from infolm.data.ingest import Report, Text
 from infolm.data.registry import CorpusInfo, Download, registry
@@ -210,8 +210,8 @@ def _tokenise(
     report: Report,
 ) -> None:
     """Make the files of `folder`, each by a rename: who makes the same at once does no harm."""
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="making-") as name:
-        scratch = Path(name)
+    files.sweep(folder.parent)
+    with files.scratch_folder(folder.parent, "making-tokens") as scratch:
         tokenizer = tokenizer or ingest.make_tokenizer(
             texts["train"],
             config.tokens,

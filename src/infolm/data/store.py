@@ -15,7 +15,6 @@ It is written under another name, flushed to disk and renamed: a reader sees it 
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -24,6 +23,8 @@ from typing import IO, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from infolm import files
 
 VERSION = 1
 HEADER = 4096
@@ -69,16 +70,12 @@ class Split(Counts):
 @contextmanager
 def atomic(path: Path) -> Iterator[IO[bytes]]:
     """A file that appears at `path` whole and on disk, or not at all."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(descriptor, "w+b") as file:
+    with files.scratch_file(path.parent, path.name) as temporary:
+        with temporary.open("w+b") as file:
             yield file
             file.flush()
-            os.fsync(descriptor)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
 
 
 def write(

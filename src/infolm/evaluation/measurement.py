@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from infolm import files
 from infolm.errors import InfolmError
 from infolm.training import checkpoint
 
@@ -151,6 +152,7 @@ def merge(old: Sequence[Measurement], new: Sequence[Measurement]) -> list[Measur
 
 
 def keep(path: Path, new: Sequence[Measurement]) -> None:
-    """Add measurements to a file, whole or not at all; see `merge`."""
-    text = as_json(merge(read(path), new))
-    checkpoint.atomically(path, lambda temporary: temporary.write_text(text))
+    """Add measurements to a file, whole or not at all; see `merge`. Others may do so at once."""
+    with files.held(path):
+        text = as_json(merge(read(path), new))
+        checkpoint.atomically(path, lambda temporary: temporary.write_text(text))

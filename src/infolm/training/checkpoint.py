@@ -8,7 +8,7 @@ renamed: at any moment a checkpoint is there whole or not at all.
 
 import hashlib
 import json
-import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from infolm import files
 from infolm.errors import InfolmError, RunError
 
 METADATA = "infolm"
@@ -63,29 +64,21 @@ def _digest(tree: str, tensors: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def atomically(path: Path, write: Any) -> None:
-    """Call `write(temporary path)`, flush to the disk and rename to `path`; or leave no trace."""
-    temporary = path.with_name(f".{path.name}.writing")
+def atomically(
+    path: Path, write: Callable[[Path], object], before: Callable[[Path], object] | None = None
+) -> None:
+    """`files.replace`, with a sentence where the disk refuses."""
     try:
-        write(temporary)
-        temporary.chmod(0o644)
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        files.replace(path, write, before)
     except (OSError, SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
         raise RunError(
             f"{path} could not be written ({error}): nothing that was there is lost; "
             "make room, or mend the disk, and resume"
         ) from error
-    if os.name == "posix":  # elsewhere a folder cannot be opened, nor needs to be flushed
-        folder = os.open(path.parent, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
 
 
-def save(path: Path, state: dict[str, Any]) -> None:
-    """Write `state` to `path`, whole or not at all."""
+def writer(state: dict[str, Any]) -> Callable[[Path], None]:
+    """What writes `state`, as it is now, to a file."""
     tensors: dict[str, Tensor] = {}
     tree = json.dumps(_flatten(state, "", tensors))
     # Two names for one storage are written out twice, as safetensors asks.
@@ -96,7 +89,12 @@ def save(path: Path, state: dict[str, Any]) -> None:
         seen.add(tensor.data_ptr())
     about = json.dumps({"format": FORMAT, "tree": tree, "sha256": _digest(tree, tensors)})
     # One key: several would be written in an order that changes from process to process.
-    atomically(path, lambda temporary: save_file(tensors, temporary, {METADATA: about}))
+    return lambda path: save_file(tensors, path, {METADATA: about})
+
+
+def save(path: Path, state: dict[str, Any]) -> None:
+    """Write `state` to `path`, whole or not at all."""
+    atomically(path, writer(state))
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -137,6 +135,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 def save_step(folder: Path, step: int, state: dict[str, Any]) -> Path:
     """Write the checkpoint of `step` and remove all but the newest `KEPT`."""
+    files.refuse_link(folder)  # old checkpoints are deleted in it
     folder.mkdir(exist_ok=True)
     path = folder / f"step-{step:09d}.safetensors"
     save(path, state)

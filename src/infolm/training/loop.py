@@ -15,6 +15,7 @@ from lightning_fabric import Fabric
 from pydantic import Field
 from torch import nn, optim
 
+from infolm import files
 from infolm.averaging.base import MEAN, RAW, Averager
 from infolm.averaging.tail import worse_than_recent
 from infolm.data.stream import Feed
@@ -263,7 +264,7 @@ class Loop:
             return
         if best:
             with self.averager.swapped_in(answer):
-                checkpoint.save(self.run_folder.model, self.raw_model.state_dict())
+                self.run_folder.save_model(self.raw_model.state_dict())
             for name, learner in self.learners.items():
                 self.run_folder.save_learner(name, learner.state_dict())
         lengths = {f"{name}_length": length for name, length in self.averager.lengths().items()}
@@ -299,6 +300,7 @@ class Loop:
 
     def _save_best(self) -> None:
         """Keep what `_recover` goes back to."""
+        files.refuse_link(self.run_folder.checkpoints)
         self.run_folder.checkpoints.mkdir(exist_ok=True)
         checkpoint.save(self.run_folder.best, self._weights_and_optimiser())
 

@@ -1,6 +1,7 @@
 """A run's folder: everything that came out of one training, and nothing else's.
 
 recipe.yaml        the recipe, every value resolved
+manifest.json      the SHA-256 of the files that define the run
 tokenizer.json     the vocabulary
 corpus.json        the text: its name, SHA-256 and number of tokens
 model.safetensors  the answer so far: the weights best on the validation split
@@ -19,16 +20,17 @@ finetuned/         what `infolm finetune` made, a folder for each task
 """
 
 import json
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
+from infolm import files
 from infolm.errors import InfolmError
 from infolm.training import checkpoint
+from infolm.training.manifest import Manifest, altered, sha256
 
 
 class RunFolder:
@@ -57,12 +59,18 @@ class RunFolder:
         """Where what the term `name` has learnt is kept, beside the best weights."""
         return self.path / f"{name}.safetensors"
 
+    def save_model(self, weights: dict[str, Any]) -> None:
+        """Keep the best weights so far."""
+        self.keep(self.model, checkpoint.writer(weights))
+
     def save_learner(self, name: str, state: dict[str, Any]) -> None:
         """Keep what the term has learnt, and the mark of the weights it goes with."""
-        checkpoint.save(self.learner(name), {**state, "model": checkpoint.mark(self.model)})
+        state = {**state, "model": checkpoint.mark(self.model)}
+        self.keep(self.learner(name), checkpoint.writer(state))
 
     def load_learner(self, name: str) -> dict[str, Any]:
         """What the term has learnt; refused if it goes with other weights than the run's."""
+        self.verify(self.learner(name))
         state = checkpoint.load(self.learner(name))
         if state.pop("model") != checkpoint.mark(self.model):
             raise InfolmError(
@@ -71,12 +79,63 @@ class RunFolder:
             )
         return state
 
+    # -- the files that define the run ------------------------------------------------------
+
+    @property
+    def defining(self) -> list[Path]:
+        """Those that are there, of those that the manifest lists."""
+        learnt = set(self.path.glob("*.safetensors")) - {self.gradients, self.model}
+        listed = (self.recipe, self.tokenizer, self.corpus, self.model, *sorted(learnt))
+        return [path for path in listed if path.exists()]
+
+    def manifest(self) -> Manifest:
+        """The run's; that of what is there for a run of an earlier release."""
+        found = Manifest.read(self.path)
+        if found is None:
+            found = Manifest({path.name: [sha256(path)] for path in self.defining})
+            if self.recipe.exists():
+                found.recipe = self.recipe.read_text(encoding="utf-8")
+            found.write(self.path)
+        return found
+
+    def keep(self, path: Path, write: Callable[[Path], object]) -> None:
+        """Replace a file that defines the run; the manifest agrees with it at every moment."""
+        manifest = self.manifest()
+        new = ""
+
+        def announce(temporary: Path) -> None:
+            nonlocal new
+            new = sha256(temporary)
+            before = manifest.files.get(path.name, [])
+            if path.exists() and not before:  # nobody has vouched for it, nor will it be refused
+                before = [sha256(path)]
+            manifest.files[path.name] = [*(each for each in before if each != new), new]
+            manifest.write(self.path)
+
+        checkpoint.atomically(path, write, announce)
+        manifest.files[path.name] = [new]
+        if path == self.recipe:
+            manifest.recipe = path.read_text(encoding="utf-8")
+        manifest.write(self.path)
+
+    def verify(self, *paths: Path) -> None:
+        """Refuse a file that is no longer what infolm wrote."""
+        for path in paths:
+            if path.exists() and altered(path):
+                raise InfolmError(
+                    f"{path} is not the file that infolm wrote (its SHA-256 is not the one in "
+                    f"manifest.json): bring it back from a copy, or try `infolm repair {self.path}`"
+                )
+
     @classmethod
     def existing(cls, path: Path) -> "RunFolder":
-        """A folder that holds a run, or a clear refusal."""
+        """A folder that holds a run, and nothing that leads out of it, or a clear refusal."""
         run = cls(path)
         if not run.recipe.is_file():
             raise InfolmError(f"{path} is not a run's folder: it has no recipe.yaml")
+        files.refuse_links(path)
+        for folder in (path, run.checkpoints):
+            files.sweep(folder)
         return run
 
     @contextmanager
@@ -98,9 +157,9 @@ class MetricsLog:
 
     def __init__(self, run: RunFolder, step: int) -> None:
         records = [r for r in read_metrics(run.metrics) if r["step"] <= step]
-        temporary = run.metrics.with_suffix(".writing")
-        temporary.write_text("".join(json.dumps(record) + "\n" for record in records))
-        os.replace(temporary, run.metrics)
+        text = "".join(json.dumps(record) + "\n" for record in records)
+        checkpoint.atomically(run.metrics, lambda path: path.write_text(text))
+        files.refuse_link(run.tensorboard)
         self._file = open(run.metrics, "a", buffering=1)  # noqa: SIM115
         # Imported here: TensorBoard takes longer to import than a small run to start.
         from torch.utils.tensorboard import SummaryWriter

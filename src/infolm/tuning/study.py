@@ -29,6 +29,7 @@ import yaml
 from optuna.trial import FrozenTrial, Trial, TrialState
 from pydantic import ValidationError
 
+from infolm import files
 from infolm.config import Recipe, explain
 from infolm.errors import InfolmError, RunError
 from infolm.section import nearest
@@ -340,8 +341,7 @@ class Study:
             run = self.folder.trial(trial.number)
             if not trial.state.is_finished():
                 continue
-            for half_made in run.path.parent.glob(f".{run.path.name}.*"):
-                shutil.rmtree(half_made, ignore_errors=True)
+            files.sweep(run.path.parent, run.path.name)
             _drop_state(run)
             if best is None or trial.number != best.number:
                 for file in (run.model, run.tokenizer, run.corpus):
@@ -364,6 +364,7 @@ def prepare_folder(folder: StudyFolder, recipe: Recipe, text: str) -> None:
     ):
         raise InfolmError(f"{path} holds something else than a study: name another with --out")
     path.mkdir(parents=True, exist_ok=True)
+    files.refuse_links(path)
     as_yaml = recipe.as_yaml()
     checkpoint.atomically(
         folder.recipe, lambda temporary: temporary.write_text(as_yaml, encoding="utf-8")
