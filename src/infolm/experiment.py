@@ -53,6 +53,7 @@ from infolm.models.recurrent import RecurrentModel
 from infolm.models.sentence import SentenceModel
 from infolm.models.symbol import SymbolConfig
 from infolm.nn.nce import Noise
+from infolm.nn.recurrence import native
 from infolm.nn.recurrence.driver import choose
 from infolm.objectives.base import Learner, Objective
 from infolm.objectives.bmi import Bmi, BmiConfig
@@ -337,9 +338,33 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
             watcher,
         )
         watcher.say(_plan(recipe, corpus, model, terms, cells, out))
+        if said := _note_build(run, native.build() if cells == "native" else {}, begun):
+            watcher.say(said)
         if resume and loop.resume():
             watcher.say(f"resumed at step {loop.step:,}")
         return loop.run()
+
+
+def _note_build(run: RunFolder, build: dict[str, str], begun: bool) -> str:
+    """Record which build of the cells trains the run; what is to be said if it is another one."""
+    manifest = run.manifest()
+    before = manifest.native
+    if before == build:
+        return ""
+    manifest.native = build
+    manifest.write(run.path)
+    if not begun or not before:
+        return ""
+    changed = [key for key in {**before, **build} if before.get(key) != build.get(key)]
+    told = "; ".join(
+        f"{key} was {before.get(key) or 'none'} and is {build.get(key) or 'none'}"
+        for key in changed
+        if key != "library" or changed == ["library"]
+    )
+    return (
+        f"the cells are computed by another build than before ({told}): the run goes on soundly, "
+        "but not with the very bytes that the former build would give"
+    )
 
 
 def _with_checkpoint(recipe: Recipe, begun: bool) -> Recipe:

@@ -211,7 +211,7 @@ def refuse_links(folder: Path) -> None:
 
     A link would have us read, overwrite or delete files elsewhere. The folder itself may be one.
     """
-    for entry in os.scandir(folder):
+    for entry in list(os.scandir(folder)):
         state = entry.stat(follow_symlinks=False)
         if stat.S_ISDIR(state.st_mode):
             refuse_links(Path(entry.path))

@@ -131,9 +131,10 @@ class RunFolder:
     def existing(cls, path: Path) -> "RunFolder":
         """A folder that holds a run, and nothing that leads out of it, or a clear refusal."""
         run = cls(path)
-        if not run.recipe.is_file():
+        if run.recipe.is_symlink() or run.recipe.is_file():
+            files.refuse_links(path)
+        else:
             raise InfolmError(f"{path} is not a run's folder: it has no recipe.yaml")
-        files.refuse_links(path)
         for folder in (path, run.checkpoints):
             files.sweep(folder)
         return run
