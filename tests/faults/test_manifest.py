@@ -163,7 +163,7 @@ def test_another_build_of_the_cells_is_said_on_resume(infolm, run):
 # -- killed between any two operations on files ----------------------------------------------
 
 HARNESS = """
-import builtins, os, signal, sys
+import os, signal, sys
 from pathlib import Path
 import torch
 import torch.utils.tensorboard
@@ -174,7 +174,8 @@ from infolm.trained import open_folder
 sys.path.insert(0, {tests!r})
 from training_tiny import Silent, quiet
 
-OPERATIONS = ("replace", "rename", "fsync", "unlink", "mkdir", "chmod", "rmdir")
+OPERATIONS = ("replace", "rename", "fsync", "unlink", "mkdir")
+os.fsync = lambda descriptor: None  # a killed process loses nothing that it has written
 
 def child(out, kill=0, report=None):
     pid = os.fork()

@@ -5,7 +5,8 @@ manifest.json      the SHA-256 of the files that define the run
 tokenizer.json     the vocabulary
 corpus.json        the text: its name, SHA-256 and number of tokens
 model.safetensors  the answer so far: the weights best on the validation split
-metrics.jsonl      a record a line: steps, validations, events
+metrics.jsonl      a record a line: steps, validations, events; lines that a damaged disk has
+                   left unreadable are put aside in metrics.damaged.jsonl
 bmi.safetensors    what a regulariser learnt beside those weights: its critic
 checkpoints/       the whole state, to resume from; with train.recover, that of the best validation
 tensorboard/       the same numbers for TensorBoard
@@ -20,6 +21,7 @@ finetuned/         what `infolm finetune` made, a folder for each task
 """
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +45,7 @@ class RunFolder:
         self.corpus = path / "corpus.json"
         self.model = path / "model.safetensors"
         self.metrics = path / "metrics.jsonl"
+        self.damaged_metrics = path / "metrics.damaged.jsonl"
         self.checkpoints = path / "checkpoints"
         self.best = self.checkpoints / "best.safetensors"
         self.tensorboard = path / "tensorboard"
@@ -153,12 +156,17 @@ class MetricsLog:
     """`metrics.jsonl` and TensorBoard, continued where a resumed run takes up again.
 
     Records of steps after `step` were written by a process that died before its next checkpoint:
-    they are dropped, since those steps are now taken again.
+    they are dropped, since those steps are now taken again. Lines that cannot be read are moved to
+    `metrics.damaged.jsonl`, which a sentence says.
     """
 
     def __init__(self, run: RunFolder, step: int) -> None:
-        records = [r for r in read_metrics(run.metrics) if r["step"] <= step]
-        text = "".join(json.dumps(record) + "\n" for record in records)
+        records, damaged = _lines(run.metrics)
+        if damaged:
+            _put_aside(run.damaged_metrics, damaged)
+            where = f"put aside in {run.damaged_metrics}"
+            print(f"{_unreadable(run.metrics, damaged)}, {where}.", file=sys.stderr)
+        text = "".join(json.dumps(r) + "\n" for r in records if r["step"] <= step)
         checkpoint.atomically(run.metrics, lambda path: path.write_text(text))
         files.refuse_link(run.tensorboard)
         self._file = open(run.metrics, "a", buffering=1)  # noqa: SIM115
@@ -182,13 +190,54 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The records of a `metrics.jsonl`; a last line cut short by a crash is passed over."""
-    if not path.exists():
-        return []
-    records = []
-    for line in path.read_text().splitlines():
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
+    """The records of a `metrics.jsonl`. Lines that cannot be read are passed over with a sentence,
+    but for a last one that a crash has cut short."""
+    records, damaged = _lines(path)
+    if damaged and (len(damaged) > 1 or not path.read_bytes().endswith(damaged[-1])):
+        print(f"{_unreadable(path, damaged)}, left out here.", file=sys.stderr)
     return records
+
+
+def _lines(path: Path) -> tuple[list[dict[str, Any]], list[bytes]]:
+    """The records, and the lines that are none."""
+    if not path.exists():
+        return [], []
+    records, damaged = [], []
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if _is_record(record):
+            records.append(record)
+        elif line.strip():
+            damaged.append(line)
+    return records, damaged
+
+
+def _is_record(record: Any) -> bool:
+    """Whether it is what `MetricsLog.write` writes."""
+    if not isinstance(record, dict) or not isinstance(record.get("kind"), str):
+        return False
+    words = {"kind", "name", "answer"}
+    numbers = [value for key, value in record.items() if key not in words]
+    return (
+        type(record.get("step")) is int
+        and all(isinstance(record[key], str) for key in words & record.keys())
+        and all(isinstance(v, float) or (type(v) is int and abs(v) < 2**63) for v in numbers)
+        and (record["kind"] != "event" or "name" in record)
+    )
+
+
+def _unreadable(path: Path, damaged: list[bytes]) -> str:
+    return (
+        f"{path} has {len(damaged):,} {'lines' if len(damaged) > 1 else 'line'} that cannot be read"
+    )
+
+
+def _put_aside(path: Path, lines: list[bytes]) -> None:
+    """Add lines to those that were put aside before."""
+    before = path.read_bytes() if path.exists() else b""
+    known = set(before.split(b"\n"))  # a run killed right here puts them aside again
+    data = before + b"".join(line + b"\n" for line in lines if line not in known)
+    checkpoint.atomically(path, lambda to: to.write_bytes(data))
