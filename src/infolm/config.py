@@ -45,7 +45,7 @@ from infolm.objectives.skip_gram import SkipGramConfig
 from infolm.objectives.vae import VaeConfig
 from infolm.objectives.vq import VqConfig
 from infolm.section import OF_A_RUN, Section, nearest
-from infolm.shelf import Shelf
+from infolm.shelf import Shelf, parse_yaml
 from infolm.training.loop import TrainConfig
 from infolm.training.optimisers import OptimiserConfig
 from infolm.tuning.space import Range
@@ -309,7 +309,7 @@ def load_recipe(source: str, overrides: list[str] | None = None) -> Recipe:
 
 def written_recipe(source: str, text: str) -> Recipe:
     """The recipe that infolm wrote to `source`, from its text."""
-    return _validated(source, yaml.safe_load(text), of_a_run=True)
+    return _validated(source, parse_yaml(text, source), of_a_run=True)
 
 
 def _validated(source: str, tree: Any, of_a_run: bool) -> Recipe:
@@ -348,9 +348,9 @@ def _apply(tree: dict[str, Any], override: str) -> None:
             raise InfolmError(f"{key}: '{parent}' is a value, not a section")
         node = child
     try:
-        new = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise InfolmError(f"{key}: '{value}' is not valid YAML") from error
+        new = parse_yaml(value, key)
+    except InfolmError as error:
+        raise InfolmError(f"{key}: '{value[:100]}' is not valid YAML") from error
     if last == "kind" and node.get("kind", new) != new:
         node.clear()  # another kind has other keys
     node[last] = new

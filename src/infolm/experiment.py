@@ -303,7 +303,7 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
         _check_same(recipe, RunFolder(out))
         corpus = corpus_of(RunFolder(out), recipe, report)
     else:
-        corpus = load_corpus(recipe.data, report, tokenizer=_given_vocabulary(recipe))
+        corpus = load_corpus(recipe.data, report, tokenizer=given_vocabulary(recipe))
     fabric = one_device(recipe.train.accelerator, recipe.train.precision)
     torch.manual_seed(recipe.seed)
     model = build_model(recipe.model, len(corpus.tokenizer), corpus.tokenizer)
@@ -387,7 +387,7 @@ def _with_checkpoint(recipe: Recipe, begun: bool) -> Recipe:
     return recipe.model_copy(update={"model": found})
 
 
-def _given_vocabulary(recipe: Recipe) -> Tokenizer | None:
+def given_vocabulary(recipe: Recipe) -> Tokenizer | None:
     """That of the BERT that an encoder starts from; for other models the text gives one."""
     folder = getattr(recipe.model, "checkpoint", None)
     return Tokenizer.from_bert(folder) if folder else None

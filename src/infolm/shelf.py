@@ -12,6 +12,17 @@ from infolm.errors import InfolmError
 from infolm.section import nearest
 
 
+def parse_yaml(text: str, source: str) -> Any:
+    """The tree that a YAML text describes; `source` is its name in a refusal."""
+    try:
+        return yaml.safe_load(text)
+    except RecursionError:
+        raise InfolmError(f"{source} is not a recipe: its YAML is nested too deeply") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or a number beyond reason
+        said = " ".join(str(error).split())
+        raise InfolmError(f"{source} is not valid YAML: {said}") from error
+
+
 @dataclass(frozen=True)
 class Shelf:
     """A folder of the package with files paper/name.yaml.
@@ -56,11 +67,7 @@ class Shelf:
 
     def tree(self, source: str) -> dict[str, Any]:
         """The same, parsed."""
-        try:
-            tree = yaml.safe_load(self.text(source))
-        except yaml.YAMLError as error:
-            said = " ".join(str(error).split())
-            raise InfolmError(f"{source} is not valid YAML: {said}") from error
+        tree = parse_yaml(self.text(source), source)
         if not isinstance(tree, dict):
             raise InfolmError(
                 f"{source} is not a {self.noun}: it must be a mapping with '{self.section}' and so "

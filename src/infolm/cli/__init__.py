@@ -11,6 +11,7 @@ from infolm.cli import use  # noqa: F401
 from infolm.cli import finetune  # noqa: F401
 from infolm.cli import export  # noqa: F401
 from infolm.cli import variance  # noqa: F401
+from infolm.cli import repair  # noqa: F401
 from infolm.cli import reproduce  # noqa: F401
 from infolm.cli import information  # noqa: F401
 from infolm.cli import lists  # noqa: F401

@@ -105,27 +105,48 @@ def load(path: Path) -> dict[str, Any]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise InfolmError(f"{path}: there is no such checkpoint") from None
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError, RecursionError, MemoryError) as error:
         raise InfolmError(f"{path} is damaged ({error}){_advice(path)}") from error
-    if about.get("format") != FORMAT:
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise InfolmError(f"{path} is no checkpoint of infolm's: it lacks the mark '{FORMAT}'")
-    if _digest(about["tree"], tensors) != about["sha256"]:
+    tree, digest = about.get("tree"), about.get("sha256")
+    if not isinstance(tree, str) or _digest(tree, tensors) != digest:
         raise InfolmError(f"{path} is damaged (its SHA-256 does not match){_advice(path)}")
-    state: dict[str, Any] = _unflatten(json.loads(about["tree"]), tensors)
+    try:
+        state = _unflatten(json.loads(tree), tensors)
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise InfolmError(f"{path} is damaged ({error!r}){_advice(path)}") from error
+    if not isinstance(state, dict):
+        raise InfolmError(f"{path} is damaged (it holds no state){_advice(path)}")
     return state
+
+
+def part(path: Path, state: dict[str, Any], name: str) -> dict[str, Any]:
+    """A part of the state in `path` that is itself a dict."""
+    found = state.get(name)
+    if not isinstance(found, dict):
+        raise InfolmError(f"{path} is not the state of a training: it lacks '{name}'")
+    return found
 
 
 def mark(path: Path) -> str:
     """The SHA-256 that `save` wrote into the file, without reading all of it."""
-    with safe_open(path, framework="pt") as file:
-        return str(json.loads(file.metadata()[METADATA])["sha256"])
+    try:
+        with safe_open(path, framework="pt") as file:
+            return str(json.loads(file.metadata()[METADATA])["sha256"])
+    except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
+        raise InfolmError(f"{path} is damaged ({error}){_advice(path)}") from error
 
 
 def _advice(path: Path) -> str:
-    others = [other for other in checkpoints(path.parent) if other != path]
+    inside = path.parent.name == "checkpoints" or checkpoints(path.parent)
+    run = path.parent.parent if path.parent.name == "checkpoints" else path.parent
+    others = [other for other in checkpoints(path.parent) if other != path] if inside else []
     if others:
-        return f": delete it to resume from {others[-1].name}"
-    return ": delete the run's folder and train anew"
+        return f": `infolm repair {run}` puts it aside, to resume from {others[-1].name}"
+    if not inside and checkpoints(path.parent / "checkpoints"):
+        return f": `infolm repair {run}` brings it back from a checkpoint"
+    return f": bring it back from a copy; `infolm repair {run}` says what is left of the run"
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -154,6 +175,8 @@ def restore_weights(path: Path, model: nn.Module, weights: dict[str, Tensor]) ->
 
     A model whose weights had other names once says so in `former_names`.
     """
+    if strange := [k for k, w in weights.items() if not isinstance(w, Tensor)]:
+        raise InfolmError(f"{path} is of another kind: '{strange[0]}' is no tensor there")
     for beginning, before in getattr(model, "former_names", {}).items():
         weights = {f"{before}{k}" if k.startswith(beginning) else k: w for k, w in weights.items()}
     own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
@@ -164,4 +187,7 @@ def restore_weights(path: Path, model: nn.Module, weights: dict[str, Tensor]) ->
                 f"{path} is of another model: '{name}' is {theirs.get(name, 'missing')} there "
                 f"and {own.get(name, 'missing')} here"
             )
+    for name, tensor in model.state_dict().items():
+        if tensor.dtype.is_floating_point != weights[name].dtype.is_floating_point:
+            raise InfolmError(f"{path} is of another kind: '{name}' is {weights[name].dtype} there")
     model.load_state_dict(weights)

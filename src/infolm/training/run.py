@@ -17,6 +17,7 @@ cache.json         the neural cache's settings, tuned on the validation split; l
 gradients.safetensors  the mean square gradients of the training split, for dynamic evaluation
 report.html        what `infolm report` made
 variance.png       what `infolm variance` made
+damaged/           what `infolm repair` has replaced
 finetuned/         what `infolm finetune` made, a folder for each task
 """
 
@@ -166,8 +167,7 @@ class MetricsLog:
             _put_aside(run.damaged_metrics, damaged)
             where = f"put aside in {run.damaged_metrics}"
             print(f"{_unreadable(run.metrics, damaged)}, {where}.", file=sys.stderr)
-        text = "".join(json.dumps(r) + "\n" for r in records if r["step"] <= step)
-        checkpoint.atomically(run.metrics, lambda path: path.write_text(text))
+        _write_records(run.metrics, [r for r in records if r["step"] <= step])
         files.refuse_link(run.tensorboard)
         self._file = open(run.metrics, "a", buffering=1)  # noqa: SIM115
         # Imported here: TensorBoard takes longer to import than a small run to start.
@@ -196,6 +196,20 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     if damaged and (len(damaged) > 1 or not path.read_bytes().endswith(damaged[-1])):
         print(f"{_unreadable(path, damaged)}, left out here.", file=sys.stderr)
     return records
+
+
+def put_damaged_lines_aside(run: RunFolder) -> bool:
+    """Leave in `metrics.jsonl` what can be read; whether there was anything else."""
+    records, damaged = _lines(run.metrics)
+    if damaged:
+        _put_aside(run.damaged_metrics, damaged)
+        _write_records(run.metrics, records)
+    return bool(damaged)
+
+
+def _write_records(path: Path, records: list[dict[str, Any]]) -> None:
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    checkpoint.atomically(path, lambda to: to.write_text(text))
 
 
 def _lines(path: Path) -> tuple[list[dict[str, Any]], list[bytes]]:
