@@ -92,6 +92,30 @@ def parameters(recipe: Recipe) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+def _refuse_giants(recipe: Recipe, types: int) -> None:
+    """Refuse a model whose parameters alone are more than the computer's memory."""
+    try:
+        with torch.device("meta"):
+            model = build_model(recipe.model, types)
+        size = sum(p.numel() * p.element_size() for p in model.parameters())
+    except (RuntimeError, OverflowError, MemoryError):
+        size = 2**63  # more than can be counted
+    if size > memory():
+        raise InfolmError(
+            f"the model's parameters take {size / 2**30:,.0f} GB, and this computer has "
+            f"{memory() / 2**30:,.0f}: lower sizes such as model.hidden, model.embedding or "
+            "data.vocabulary"
+        )
+
+
+def memory() -> int:
+    """Bytes of this computer's memory; where it does not tell, more than any has."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 2**62
+
+
 def one_device(accelerator: str, precision: Precision = "32-true") -> Fabric:
     """One device. Fabric's own choice would be Apple's, which has no double precision."""
     if accelerator == "auto":
@@ -306,6 +330,7 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
         corpus = load_corpus(recipe.data, report, tokenizer=given_vocabulary(recipe))
     fabric = one_device(recipe.train.accelerator, recipe.train.precision)
     torch.manual_seed(recipe.seed)
+    _refuse_giants(recipe, len(corpus.tokenizer))
     model = build_model(recipe.model, len(corpus.tokenizer), corpus.tokenizer)
     if len(corpus.splits["valid"].tokens) < 2:
         raise InfolmError("the validation split needs at least two tokens: bring more text")
@@ -514,10 +539,10 @@ def recipe_of(run: RunFolder) -> Recipe:
         return now
     before = written_recipe(str(run.recipe), written.recipe)
     edit = _first_difference(before.model_dump(mode="json"), now.model_dump(mode="json"))
-    trees = [_identity(each) for each in (before, now)]
-    for tree in trees:
+    was, is_now = _identity(before), _identity(now)
+    for tree in (was, is_now):
         tree["data"].pop("path", None)
-    if difference := _first_difference(*trees):
+    if difference := _first_difference(was, is_now):
         raise InfolmError(
             f"{run.recipe} was edited by hand ({difference}), and the run was trained otherwise: "
             f"undo that, by hand or with `infolm repair {run.path}`; to train so, name another "

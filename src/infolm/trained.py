@@ -2,11 +2,12 @@
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from infolm.config import Recipe
 from infolm.data.corpora import Corpus, truth
@@ -14,7 +15,7 @@ from infolm.data.episodes import EpisodesConfig, marker
 from infolm.data.ingest import Report
 from infolm.data.stream import StreamConfig
 from infolm.data.tokens import Tokenizer
-from infolm.errors import InfolmError
+from infolm.errors import InfolmError, RunError
 from infolm.evaluation import dynamic, measurement, suite
 from infolm.evaluation.dynamic import DynamicSettings, Rule, Statistics
 from infolm.evaluation.generated import least_tokens
@@ -178,7 +179,7 @@ class TrainedRun:
             str(method),
             lambda: asdict(suite.tuned_cache(subject, self._valid, method)),
         )
-        return CacheSettings(**found)
+        return _built(CacheSettings, found, "cache")
 
     def temperature(self, request: str, chunk: int, report: Report, method: Method) -> float:
         """The softmax's temperature that `request` asks for, within the walk of `method`."""
@@ -191,7 +192,7 @@ class TrainedRun:
             str(method),
             lambda: {"temperature": suite.tuned_temperature(subject, self._valid, method)},
         )
-        return float(found["temperature"])
+        return _built(_Temperature, found, "temperature").temperature
 
     def dynamic_settings(
         self, request: str, rule: Rule, segment: int | None, report: Report
@@ -225,7 +226,7 @@ class TrainedRun:
 
         variant = [*(["sgd"] if rule == "sgd" else []), *([str(segment)] if segment else [])]
         path = self.folder.tuned("dynamic", *variant)
-        return DynamicSettings(**self._kept(request, path, str(STATIC), tuned))
+        return _built(DynamicSettings, self._kept(request, path, str(STATIC), tuned), "dynamic")
 
     def statistics(self, rule: Rule, report: Report) -> Statistics | None:
         """The mean square gradients of the training split, from before or now; none for sgd."""
@@ -239,7 +240,11 @@ class TrainedRun:
                 self.corpus.splits["train"].tokens,
                 lambda done, total: report(stage, done, total),
             )
-            checkpoint.save(kept, found)
+            try:
+                checkpoint.save(kept, found)
+            except RunError as error:
+                print(f"{error}.", file=sys.stderr)
+                return found
         device = self.model.embedding.device
         return {name: square.to(device) for name, square in checkpoint.load(kept).items()}
 
@@ -249,12 +254,15 @@ class TrainedRun:
         """Settings found before on top of `basis`, or those that `tune` finds now, to be kept."""
         # Settings older than the weights were found for weights that training has since replaced.
         if request == TUNED and _newer(path, self.folder.model):
-            found: dict[str, Any] = json.loads(path.read_text())
+            found = _settings(path)
             if found.pop("with", basis) == basis:
                 return found
         found = tune()
         text = json.dumps({**found, "with": basis})
-        checkpoint.atomically(path, lambda temporary: temporary.write_text(text))
+        try:
+            checkpoint.atomically(path, lambda temporary: temporary.write_text(text))
+        except RunError as error:  # what was found serves now, if not the next time
+            print(f"{error}.", file=sys.stderr)
         return found
 
     @property
@@ -281,7 +289,7 @@ class TrainedRun:
             "each sentence by itself",
             lambda: {"temperature": suite.tuned_episodic_temperature(subject, self._valid, after)},
         )
-        return after, [1.0, float(found["temperature"])]
+        return after, [1.0, _built(_Temperature, found, "temperature").temperature]
 
     # -- what is measured -------------------------------------------------------------------
 
@@ -401,6 +409,45 @@ class TrainedRun:
         if asked.real:
             source = f"{written.size:,} tokens of the training text itself (seed {seed})"
             yield "train", source, stretches(self.corpus.splits["train"].tokens, *written.shape)
+
+
+@dataclass(frozen=True)
+class _Temperature:
+    temperature: float
+
+
+Settings = TypeVar("Settings")
+
+
+def _built(kind: type[Settings], found: dict[str, Any], option: str) -> Settings:
+    """Settings of a kind from a file that has others or none of them, or a clear refusal."""
+    try:
+        settings = kind(**found)
+        strange = [k for k in found if isinstance(getattr(settings, k), str) and k != "rule"]
+        if strange:
+            raise TypeError(f"{strange[0]} is a word")
+    except TypeError as error:
+        raise InfolmError(
+            f"the settings tuned before are not those of --{option} ({error}): tune again with "
+            f"--{option} tune"
+        ) from error
+    return settings
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """Settings that were tuned before: numbers and words by name."""
+    try:
+        found = json.loads(path.read_bytes())
+        if not isinstance(found, dict) or not all(
+            isinstance(value, int | float | str) for value in found.values()
+        ):
+            raise ValueError("no numbers by name")
+    except (ValueError, RecursionError) as error:
+        raise InfolmError(
+            f"{path} holds no tuned settings ({error}): `infolm repair {path.parent}` puts it "
+            "aside, or tune again, as in --cache tune"
+        ) from error
+    return found
 
 
 def _check(asked: Asked, streams: int, episodic: bool) -> None:

@@ -174,7 +174,7 @@ from infolm.trained import open_folder
 sys.path.insert(0, {tests!r})
 from training_tiny import Silent, quiet
 
-OPERATIONS = ("replace", "rename", "fsync", "unlink", "mkdir")
+OPERATIONS = ("replace", "rename", "unlink", "mkdir")
 os.fsync = lambda descriptor: None  # a killed process loses nothing that it has written
 
 def child(out, kill=0, report=None):
@@ -190,11 +190,7 @@ def child(out, kill=0, report=None):
             return operation
         for name in OPERATIONS:
             setattr(os, name, counted(getattr(os, name)))
-        if kill < 0:
-            if (Path(out) / "model.safetensors").exists():
-                open_folder(Path(out))
-        else:
-            train(load_recipe({recipe!r}), Path(out), True, Silent(), quiet)
+        train(load_recipe({recipe!r}), Path(out), True, Silent(), quiet)
         if report:
             print(done[0], flush=True)
         os._exit(0)
@@ -205,7 +201,8 @@ assert child({folder!r} + "/alone", report=True) == 0
 for line in sys.stdin:
     out = {folder!r} + "/" + line.strip()
     assert child(out, int(line)) == -signal.SIGKILL, line
-    assert child(out, -1) == 0, ("refuses itself", line)
+    if (Path(out) / "model.safetensors").exists():
+        open_folder(Path(out))
     assert child(out) == 0, ("does not resume", line)
 """
 
@@ -230,7 +227,7 @@ def test_killed_before_any_operation_on_files_a_run_agrees_with_its_manifest(tmp
         orders = "".join(f"{k}\n" for k in range(1, operations + 1))
         _, err = process.communicate(orders)
     assert process.returncode == 0, err
-    assert operations > 40
+    assert operations > 25
     alone = tmp_path / "alone"
     names = [*DEFINING, "recipe.yaml", "manifest.json", "bmi.safetensors"]
     for kill in range(1, operations + 1):

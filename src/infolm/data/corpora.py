@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -153,7 +152,10 @@ def load(
         tokens = tokenizer.to_json() if tokenizer else settings
         fingerprint = _sha256({"format": store.VERSION, "source": source, "tokens": tokens})
         folder = sources.cache_folder() / fingerprint
-        make = partial(_tokenise, config, pretokenised, texts, tokenizer, folder, workers, report)
+
+        def make() -> None:
+            _tokenise(config, pretokenised, texts, tokenizer, folder, workers, report)
+
         _mended(make, folder, sources.SPLITS, verify=False)
 
         def open_split(split: str) -> Split:
