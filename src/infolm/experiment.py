@@ -343,6 +343,7 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
     if recipe.start_from is not None:
         watcher.say(_start_from(recipe.start_from, model, terms, corpus))
     cells = "" if isinstance(model, Encoder) else choose(model.embedding, steps=2)
+    validate = _validation(recipe, model, terms[0].objective, corpus)
     run = RunFolder(out) if exists else _create(out, recipe, corpus)
     with run.locked():
         run.verify(*(path for path in run.defining if path != run.recipe))
@@ -356,7 +357,7 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
             build_optimiser(recipe.optimiser, model.parameters()),
             Schedule(recipe.optimiser.schedule),
             build_averager(recipe, model),
-            _validation(recipe, model, terms[0].objective, corpus),
+            validate,
             recipe.train,
             recipe.optimiser.clip,
             run,

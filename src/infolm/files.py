@@ -131,8 +131,8 @@ def held(path: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout  # not needed to read a run
 
     lock = path.with_name(f".{path.name}.lock")
-    refuse_link(lock)
     try:
+        refuse_link(lock)
         with FileLock(lock, timeout=PATIENCE):
             yield
     except Timeout:

@@ -195,9 +195,12 @@ class TestTextOfBlankLines:
         assert not (tmp_path / "run").exists()
 
     def test_alone_in_one_split_are_refused(self, infolm, tmp_path, recipe):
-        text = "a cat and a dog see a bird\n" * 900 + "\n" * 800
-        (tmp_path / "text.txt").write_text(text)
-        one_sentence(infolm("train", recipe, "--out", tmp_path / "run"), "no word")
+        (tmp_path / "text").mkdir()
+        for split, text in {"train": "a cat and a dog\n", "valid": "\n", "test": "a\n"}.items():
+            (tmp_path / "text" / f"{split}.txt").write_text(text * 400)
+        done = infolm("train", recipe, f"data.path={tmp_path / 'text'}", "--out", tmp_path / "run")
+        one_sentence(done, "no word")
+        assert not (tmp_path / "run").exists()
 
     def test_in_stretches_are_passed_over(self, infolm, tmp_path, recipe):
         part = "a cat and a dog see a bird\n" * 9 + "\n" * 900
