@@ -104,10 +104,10 @@ def open_folder(path: Path) -> Opened:
             f"{path} has no model yet: its training ended before the first validation; "
             f"go on with `infolm train {path} --resume`"
         )
-    folder.verify(folder.tokenizer, folder.model)
+    vouched = folder.verify(folder.tokenizer, folder.model)
     tokenizer = Tokenizer.load(folder.tokenizer)
     model = build_model(recipe.model, len(tokenizer), tokenizer)
-    checkpoint.load_weights(folder.model, model)
+    checkpoint.load_weights(folder.model, model, vouched)
     one_device("auto").to_device(model)
     return Opened(folder, recipe, tokenizer, model.eval())
 

@@ -71,13 +71,13 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def altered(path: Path) -> bool:
-    """Whether a file of a run is not what infolm wrote; unknown to the manifest, it passes."""
+def altered(path: Path) -> bool | None:
+    """Whether a file of a run is not what infolm wrote; None where the manifest does not know."""
     manifest = Manifest.read(path.parent)
     while True:
         allowed = manifest.files.get(path.name) if manifest else None
         if not allowed:
-            return False
+            return None
         if sha256(path) in allowed:
             return False
         again = Manifest.read(path.parent)

@@ -122,14 +122,18 @@ class RunFolder:
             manifest.recipe = path.read_text(encoding="utf-8")
         manifest.write(self.path)
 
-    def verify(self, *paths: Path) -> None:
-        """Refuse a file that is no longer what infolm wrote."""
+    def verify(self, *paths: Path) -> bool:
+        """Refuse a file that is no longer what infolm wrote; whether the manifest knows all."""
+        known = True
         for path in paths:
-            if path.exists() and altered(path):
+            found = altered(path) if path.exists() else None
+            known = known and found is not None
+            if found:
                 raise InfolmError(
                     f"{path} is not the file that infolm wrote (its SHA-256 is not the one in "
                     f"manifest.json): bring it back from a copy, or try `infolm repair {self.path}`"
                 )
+        return known
 
     @classmethod
     def existing(cls, path: Path) -> "RunFolder":
