@@ -47,7 +47,7 @@ from infolm.objectives.skip_gram import SkipGramConfig
 from infolm.objectives.vae import VaeConfig
 from infolm.objectives.vq import VqConfig
 from infolm.section import OF_A_RUN, Section, nearest
-from infolm.shelf import RECIPES, parse
+from infolm.shelf import RECIPES, parse_yaml
 from infolm.training.loop import TrainConfig
 from infolm.training.optimisers import OptimiserConfig
 from infolm.tuning.space import Range
@@ -314,23 +314,45 @@ def load_recipe(
     variants: names of the recipe's own, applied in their order and before the overrides. Keys that
     the recipe of a run lacks have their `former_defaults`.
     """
+    try:
+        return _validated(source, *_changed(source, overrides or [], variants))
+    except InfolmError as error:
+        if not overrides and (Path(source).parent / "manifest.json").exists():
+            repair = f"`infolm repair {Path(source).parent}` brings back the one that was written"
+            raise InfolmError(f"{str(error).rstrip('.')}; {repair}") from error
+        raise
+
+
+def _changed(
+    source: str, overrides: Sequence[str], variants: Sequence[str]
+) -> tuple[dict[str, Any], bool]:
+    """The tree of a recipe with its variants and overrides, and whether it is that of a run."""
     tree, run = RECIPES.tree(source), _of_a_run(source)
     corpus = _text(tree)
     changes = [change for name in variants for change in _variant(tree, source, name)]
-    for override in [*changes, *(overrides or [])]:
+    for override in [*changes, *overrides]:
         _apply(tree, override)
     elsewhere = _text(tree) != corpus or (run and _kept_expectations(tree))
     if changes or elsewhere:
         tree["expected"] = None  # that is of the recipe itself, on its own corpus
-    titled = any(override.startswith("title=") for override in overrides or [])
+    titled = any(override.startswith("title=") for override in overrides)
     if (variants or elsewhere) and not titled:
         name = Path(source).parent.name if run else source
         title = name if elsewhere else str(tree.get("title") or name)
         of_variant = f", variant {' and '.join(variants)}" if variants else ""
         on_text = f" on {_text(tree)}" if elsewhere else ""
         tree["title"] = f"{title}{on_text}{of_variant}"
+    return tree, run
+
+
+def written_recipe(source: str, text: str) -> Recipe:
+    """The recipe that infolm wrote to `source`, from its text."""
+    return _validated(source, parse_yaml(text, source), of_a_run=True)
+
+
+def _validated(source: str, tree: Any, of_a_run: bool) -> Recipe:
     try:
-        return Recipe.model_validate(tree, context=OF_A_RUN if run else None)
+        return Recipe.model_validate(tree, context=OF_A_RUN if of_a_run else None)
     except ValidationError as error:
         raise InfolmError(f"{source}: {explain(error, tree)}") from None
 
@@ -394,9 +416,9 @@ def _apply(tree: dict[str, Any], override: str) -> None:
             raise InfolmError(f"{key}: '{parent}' is a value, not a section")
         node = child
     try:
-        new = parse(value)
-    except yaml.YAMLError as error:
-        raise InfolmError(f"{key}: '{value}' is not valid YAML") from error
+        new = parse_yaml(value, key)
+    except InfolmError as error:
+        raise InfolmError(f"{key}: '{value[:100]}' is not valid YAML") from error
     if last == "kind" and node.get("kind", new) != new:
         node.clear()  # another kind has other keys
     node[last] = new

@@ -2,8 +2,7 @@
 
 import json
 import os
-import shutil
-import tempfile
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy.typing as npt
 import torch
 from lightning_fabric import Fabric
 
+from infolm import files
 from infolm.averaging.base import Averager
 from infolm.averaging.ema import Ema, EmaConfig
 from infolm.averaging.tail import (
@@ -25,7 +25,7 @@ from infolm.averaging.tail import (
     TriggeredConfig,
 )
 from infolm.averaging.two_tailed import TwoTailed, TwoTailedConfig
-from infolm.config import Recipe, load_recipe
+from infolm.config import Recipe, load_recipe, written_recipe
 from infolm.data.corpora import Corpus, types
 from infolm.data.corpora import load as load_corpus
 from infolm.data.episodes import Episodes, EpisodesConfig, marker, token_number
@@ -53,6 +53,7 @@ from infolm.models.recurrent import RecurrentModel
 from infolm.models.sentence import SentenceModel
 from infolm.models.symbol import SymbolConfig
 from infolm.nn.nce import Noise
+from infolm.nn.recurrence import native
 from infolm.nn.recurrence.driver import choose
 from infolm.objectives.base import Learner, Objective
 from infolm.objectives.bmi import Bmi, BmiConfig
@@ -70,6 +71,7 @@ from infolm.objectives.vq import Vq, VqConfig
 from infolm.objectives.words import among
 from infolm.training import checkpoint
 from infolm.training.loop import Loop, Precision, Term, Validation, Watcher
+from infolm.training.manifest import Manifest, altered
 from infolm.training.optimisers import build_optimiser
 from infolm.training.run import RunFolder
 from infolm.training.schedule import Schedule
@@ -86,6 +88,8 @@ FREE_TO_CHANGE = {
     "accelerator",
 }
 """Keys of `train` that a resumed run may have otherwise than when it began."""
+DESCRIPTIVE = ("title", "paper", "expected", "variants", "tuning")
+"""Keys of a recipe that say something of it and change nothing."""
 
 
 def parameters(recipe: Recipe) -> int:
@@ -93,6 +97,30 @@ def parameters(recipe: Recipe) -> int:
     with torch.device("meta"):
         model = build_model(recipe.model, types(recipe.data))
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _refuse_giants(recipe: Recipe, types: int) -> None:
+    """Refuse a model whose parameters alone are more than the computer's memory."""
+    try:
+        with torch.device("meta"):
+            model = build_model(recipe.model, types)
+        size = sum(p.numel() * p.element_size() for p in model.parameters())
+    except (RuntimeError, OverflowError, MemoryError):
+        size = 2**63  # more than can be counted
+    if size > memory():
+        raise InfolmError(
+            f"the model's parameters take {size / 2**30:,.0f} GB, and this computer has "
+            f"{memory() / 2**30:,.0f}: lower sizes such as model.hidden, model.embedding or "
+            "data.vocabulary"
+        )
+
+
+def memory() -> int:
+    """Bytes of this computer's memory; where it does not tell, more than any has."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 2**62
 
 
 def one_device(accelerator: str, precision: Precision = "32-true") -> Fabric:
@@ -311,15 +339,18 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
         raise InfolmError(
             f"{out} exists already: add --resume to resume it, or name another with --out"
         )
+    if exists:
+        RunFolder.existing(out)
     begun = exists and bool(checkpoint.checkpoints(RunFolder(out).checkpoints))
     recipe = _with_checkpoint(recipe, begun)
     if exists:
-        _check_same(recipe, RunFolder.existing(out))
+        _check_same(recipe, RunFolder(out))
         corpus = corpus_of(RunFolder(out), recipe, report)
     else:
-        corpus = load_corpus(recipe.data, report, tokenizer=_given_vocabulary(recipe))
+        corpus = load_corpus(recipe.data, report, tokenizer=given_vocabulary(recipe))
     fabric = one_device(recipe.train.accelerator, recipe.train.precision)
     torch.manual_seed(recipe.seed)
+    _refuse_giants(recipe, len(corpus.tokenizer))
     model = build_model(recipe.model, len(corpus.tokenizer), corpus.tokenizer)
     if len(corpus.splits["valid"].tokens) < 2:
         raise InfolmError("the validation split needs at least two tokens: bring more text")
@@ -332,10 +363,13 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
     if recipe.start_from is not None:
         watcher.say(_start_from(recipe.start_from, model, terms, corpus))
     cells = "" if isinstance(model, Encoder) else choose(model.embedding, steps=2)
+    validate = _validation(recipe, model, terms[0].objective, corpus)
     run = RunFolder(out) if exists else _create(out, recipe, corpus)
     with run.locked():
+        run.verify(*(path for path in run.defining if path != run.recipe))
         text = recipe.as_yaml()  # a resumed run may have been given more epochs
-        checkpoint.atomically(run.recipe, lambda path: path.write_text(text, encoding="utf-8"))
+        if text != run.manifest().recipe or text != run.recipe.read_text(encoding="utf-8"):
+            run.keep(run.recipe, lambda path: path.write_text(text, encoding="utf-8"))
         loop = Loop(
             fabric,
             model,
@@ -343,7 +377,7 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
             build_optimiser(recipe.optimiser, model.parameters()),
             Schedule(recipe.optimiser.schedule),
             build_averager(recipe, model),
-            _validation(recipe, model, terms[0].objective, corpus),
+            validate,
             recipe.train,
             recipe.optimiser.clip,
             run,
@@ -352,6 +386,8 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
             recipe.optimiser.l2_penalty,
         )
         watcher.say(_plan(recipe, corpus, model, terms, cells, out))
+        if said := _note_build(run, native.build() if cells == "native" else {}, begun):
+            watcher.say(said)
         if resume and loop.resume():
             if loop.finished() and loop.losses:
                 watcher.say(_finished(loop, recipe, out))
@@ -378,6 +414,28 @@ def _finished(loop: Loop, recipe: Recipe, out: Path) -> str:
     )
 
 
+def _note_build(run: RunFolder, build: dict[str, str], begun: bool) -> str:
+    """Record which build of the cells trains the run; what is to be said if it is another one."""
+    manifest = run.manifest()
+    before = manifest.native
+    if before == build:
+        return ""
+    manifest.native = build
+    manifest.write(run.path)
+    if not begun or not before:
+        return ""
+    changed = [key for key in {**before, **build} if before.get(key) != build.get(key)]
+    told = "; ".join(
+        f"{key} was {before.get(key) or 'none'} and is {build.get(key) or 'none'}"
+        for key in changed
+        if key != "library" or changed == ["library"]
+    )
+    return (
+        f"the cells are computed by another build than before ({told}): the run goes on soundly, "
+        "but not with the very bytes that the former build would give"
+    )
+
+
 def _with_checkpoint(recipe: Recipe, begun: bool) -> Recipe:
     """The recipe with the sizes of the BERT that its encoder starts from, if there is one.
 
@@ -398,7 +456,7 @@ def _with_checkpoint(recipe: Recipe, begun: bool) -> Recipe:
     return recipe.model_copy(update={"model": found})
 
 
-def _given_vocabulary(recipe: Recipe) -> Tokenizer | None:
+def given_vocabulary(recipe: Recipe) -> Tokenizer | None:
     """That of the BERT that an encoder starts from; for other models the text gives one."""
     folder = getattr(recipe.model, "checkpoint", None)
     return Tokenizer.from_bert(folder) if folder else None
@@ -479,31 +537,37 @@ def _latent_validation(
 
 def _create(out: Path, recipe: Recipe, corpus: Corpus) -> RunFolder:
     """Make the run's folder whole under another name, then rename it into being."""
-    making = None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        making = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
-        making.chmod(0o755)
-        RunFolder(making).recipe.write_text(recipe.as_yaml(), encoding="utf-8")
-        corpus.tokenizer.save(RunFolder(making).tokenizer)
-        RunFolder(making).corpus.write_text(json.dumps(_about(corpus), indent=2) + "\n")
-        os.replace(making, out)
+        files.sweep(out.parent, out.name)
+        with files.scratch_folder(out.parent, f".{out.name}") as making:
+            making.chmod(0o755)
+            run = RunFolder(making)
+            run.recipe.write_text(recipe.as_yaml(), encoding="utf-8")
+            corpus.tokenizer.save(run.tokenizer)
+            run.corpus.write_text(about(corpus))
+            for path in run.defining:
+                files.flush(path)
+            run.manifest()
+            os.replace(making, out)
+        files.flush_folder(out.parent)
     except OSError as error:
-        if making is not None:
-            shutil.rmtree(making, ignore_errors=True)
         raise RunError(f"{out} cannot be made ({error}): choose another --out") from error
     return RunFolder(out)
 
 
-def _about(corpus: Corpus) -> dict[str, Any]:
+def about(corpus: Corpus) -> str:
+    """The text of `corpus.json`."""
     tokens = {name: len(split.tokens) for name, split in corpus.splits.items()}
-    return {"name": corpus.name, "sha256": corpus.source, "tokens": tokens}
+    tree = {"name": corpus.name, "sha256": corpus.source, "tokens": tokens}
+    return json.dumps(tree, indent=2) + "\n"
 
 
 def corpus_of(run: RunFolder, recipe: Recipe, report: Report | None = None) -> Corpus:
     """The text a run is trained on, in the run's vocabulary; refused if it is no longer that."""
+    run.verify(run.tokenizer, run.corpus)
     corpus = load_corpus(recipe.data, report, tokenizer=Tokenizer.load(run.tokenizer))
-    if json.loads(run.corpus.read_text())["sha256"] != corpus.source:
+    if _source(run) != corpus.source:
         raise InfolmError(
             f"the text of {corpus.name} is no longer the one that {run.path} was trained on: "
             "bring that text back, or train anew with another --out"
@@ -511,16 +575,55 @@ def corpus_of(run: RunFolder, recipe: Recipe, report: Report | None = None) -> C
     return corpus
 
 
+def _source(run: RunFolder) -> str:
+    """The SHA-256 of the text that the run was begun with."""
+    try:
+        return str(json.loads(run.corpus.read_bytes())["sha256"])
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise InfolmError(
+            f"{run.corpus} is damaged ({' '.join(str(error).split())}): bring it back from a copy, "
+            f"or try `infolm repair {run.path}`"
+        ) from error
+
+
+def recipe_of(run: RunFolder) -> Recipe:
+    """The recipe of a run, where it is the one that infolm wrote or was edited soundly.
+
+    By hand one may change what `infolm train RUN --resume` may be given otherwise, and the place
+    of the text, which `corpus.json` knows. Anything else would be another run.
+    """
+    now, written = load_recipe(str(run.recipe)), Manifest.read(run.path)
+    if not written or not written.recipe or not altered(run.recipe):
+        return now
+    before = written_recipe(str(run.recipe), written.recipe)
+    edit = _first_difference(before.model_dump(mode="json"), now.model_dump(mode="json"))
+    was, is_now = _identity(before), _identity(now)
+    for tree in (was, is_now):
+        tree["data"].pop("path", None)
+    if difference := _first_difference(was, is_now):
+        raise InfolmError(
+            f"{run.recipe} was edited by hand ({difference}), and the run was trained otherwise: "
+            f"undo that, by hand or with `infolm repair {run.path}`; to train so, name another "
+            "folder with --out"
+        )
+    if edit:
+        print(f"{run.recipe} was edited by hand ({edit}): it is taken so.", file=sys.stderr)
+    return now
+
+
+def _identity(recipe: Recipe) -> dict[str, Any]:
+    """What may not change while a run lasts."""
+    tree = recipe.model_dump(mode="json")
+    for key in FREE_TO_CHANGE:
+        tree["train"].pop(key, None)
+    for key in DESCRIPTIVE:
+        tree.pop(key, None)
+    return tree
+
+
 def _check_same(recipe: Recipe, run: RunFolder) -> None:
     """Refuse to resume a run with another recipe than it began with."""
-    before = load_recipe(str(run.recipe)).model_dump(mode="json")  # with keys that are newer
-    now = recipe.model_dump(mode="json")
-    for tree in (before, now):
-        for key in FREE_TO_CHANGE:
-            tree["train"].pop(key, None)
-        for key in ("title", "paper", "expected", "variants", "tuning"):
-            tree.pop(key, None)
-    difference = _first_difference(before, now)
+    difference = _first_difference(_identity(recipe_of(run)), _identity(recipe))
     if difference:
         raise InfolmError(
             f"{run.path} was begun with another recipe ({difference}): resume it as "
@@ -544,6 +647,7 @@ def _start_from(source: Path, model: AnyModel, terms: Sequence[Term], corpus: Co
     run = RunFolder.existing(source)
     if Tokenizer.load(run.tokenizer).to_json() != corpus.tokenizer.to_json():
         raise InfolmError(f"start_from: {source} has another vocabulary than this recipe's corpus")
+    run.verify(run.tokenizer, run.model)
     checkpoint.load_weights(run.model, model)
     said = f"starting from {source}"
     for term in terms:

@@ -37,6 +37,9 @@ class Section(BaseModel):
                 if key not in known:
                     hint = f"{nearest(key, known)} (there are {', '.join(known)})"
                     raise ValueError(f"there is no key '{key}'{hint}")
+            for key, value in data.items():
+                if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                    raise ValueError(f"{key} is a number beyond 64 bits: take a smaller one")
             if info.context == OF_A_RUN:
                 return {**cls.former_defaults, **data}
         return data

@@ -16,9 +16,15 @@ LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's, several times as fast, where PyYAML was built with it."""
 
 
-def parse(text: str) -> Any:
-    """The tree of a YAML text, plain values only."""
-    return yaml.load(text, Loader=LOADER)
+def parse_yaml(text: str, source: str) -> Any:
+    """The tree that a YAML text describes; `source` is its name in a refusal."""
+    try:
+        return yaml.load(text, Loader=LOADER)
+    except RecursionError:
+        raise InfolmError(f"{source} is not a recipe: its YAML is nested too deeply") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or a number beyond reason
+        said = " ".join(str(error).split())
+        raise InfolmError(f"{source} is not valid YAML: {said}") from error
 
 
 @dataclass(frozen=True)
@@ -56,11 +62,7 @@ class Shelf:
 
     def tree(self, source: str) -> dict[str, Any]:
         """The same, parsed."""
-        try:
-            tree = parse(self.text(source))
-        except yaml.YAMLError as error:
-            said = " ".join(str(error).split())
-            raise InfolmError(f"{source} is not valid YAML: {said}") from error
+        tree = parse_yaml(self.text(source), source)
         if not isinstance(tree, dict):
             raise InfolmError(
                 f"{source} is not a {self.noun}: it must be a mapping with '{self.section}' and so "

@@ -2,19 +2,20 @@
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from infolm.config import Recipe, load_recipe
+from infolm.config import Recipe
 from infolm.data.corpora import Corpus, truth
 from infolm.data.episodes import EpisodesConfig, marker
 from infolm.data.ingest import Report
 from infolm.data.stream import StreamConfig
 from infolm.data.tokens import Tokenizer
-from infolm.errors import InfolmError
+from infolm.errors import InfolmError, RunError
 from infolm.evaluation import dynamic, measurement, suite
 from infolm.evaluation.dynamic import (
     FORMER_STATISTICS,
@@ -33,7 +34,7 @@ from infolm.evaluation.monte_carlo import AdaptedBy, MonteCarloSettings
 from infolm.evaluation.neural_cache import CacheSettings, WordChange
 from infolm.evaluation.reverse import LEAST_TOKENS, SMALL, Rows, Yardstick, stretches
 from infolm.evaluation.suite import Subject
-from infolm.experiment import BMI, corpus_of, held_out_pairs, one_device
+from infolm.experiment import BMI, corpus_of, held_out_pairs, one_device, recipe_of
 from infolm.generation.text import STREAMS, write_long
 from infolm.models.build import AnyModel, build_model
 from infolm.models.encoder import Encoder
@@ -43,6 +44,8 @@ from infolm.objectives.bmi import Bmi
 from infolm.training import checkpoint
 from infolm.training.run import RunFolder
 
+WORDS_OF_SETTINGS = {"rule", "mean"}
+"""Settings that are words; all others are numbers."""
 TUNE, TUNED = "tune", "tuned"
 """Requests for settings found on the validation split: now, or before if they still hold."""
 
@@ -114,15 +117,16 @@ class Opened(NamedTuple):
 def open_folder(path: Path) -> Opened:
     """The run in a folder, or a clear refusal."""
     folder = RunFolder.existing(path)
-    recipe = load_recipe(str(folder.recipe))
+    recipe = recipe_of(folder)
     if not folder.model.exists():
         raise InfolmError(
             f"{path} has no model yet: its training ended before the first validation; "
             f"go on with `infolm train {path} --resume`"
         )
+    vouched = folder.verify(folder.tokenizer, folder.model)
     tokenizer = Tokenizer.load(folder.tokenizer)
     model = build_model(recipe.model, len(tokenizer), tokenizer)
-    checkpoint.load_weights(folder.model, model)
+    checkpoint.load_weights(folder.model, model, vouched)
     one_device("auto").to_device(model)
     return Opened(folder, recipe, tokenizer, model.eval())
 
@@ -195,7 +199,7 @@ class TrainedRun:
             str(method),
             lambda: asdict(suite.tuned_cache(subject, self._valid, method)),
         )
-        return CacheSettings(**found)
+        return _built(CacheSettings, found, "cache")
 
     def temperature(
         self,
@@ -217,7 +221,7 @@ class TrainedRun:
                 "temperature": suite.tuned_temperature(subject, self._valid, method, tempering)
             },
         )
-        return float(found["temperature"])
+        return _built(_Temperature, found, "temperature").temperature
 
     def dropout_factor(
         self, request: str, samples: MonteCarloSettings, chunk: int, report: Report
@@ -275,7 +279,8 @@ class TrainedRun:
         basis = str(STATIC)
         if rule == "rms" and (mean, statistics) != ("all", FORMER_STATISTICS):
             basis += f", mean of RMS over {mean}, RMS of {statistics}"
-        return DynamicSettings.read(self._kept(request, path, basis, tuned))
+        found = {"kept": self._kept(request, path, basis, tuned)}
+        return _built(DynamicSettings.read, found, "dynamic")
 
     def statistics(self, settings: DynamicSettings | None, report: Report) -> Statistics | None:
         """The mean square gradients of the training split that dynamic evaluation needs, from
@@ -292,7 +297,10 @@ class TrainedRun:
                 wanted,
                 lambda done, total: report(stage, done, total),
             )
-            checkpoint.save(kept, {"settings": asdict(wanted), "squares": squares})
+            try:
+                checkpoint.save(kept, {"settings": asdict(wanted), "squares": squares})
+            except RunError as error:
+                print(f"{error}.", file=sys.stderr)
         device = self.model.embedding.device
         return {name: square.to(device) for name, square in squares.items()}
 
@@ -302,12 +310,15 @@ class TrainedRun:
         """Settings found before on top of `basis`, or those that `tune` finds now, to be kept."""
         # Settings older than the weights were found for weights that training has since replaced.
         if request == TUNED and _newer(path, self.folder.model):
-            found: dict[str, Any] = json.loads(path.read_text())
+            found = _settings(path)
             if found.pop("with", basis) == basis:
                 return found
         found = tune()
         text = json.dumps({**found, "with": basis})
-        checkpoint.atomically(path, lambda temporary: temporary.write_text(text))
+        try:
+            checkpoint.atomically(path, lambda temporary: temporary.write_text(text))
+        except RunError as error:  # what was found serves now, if not the next time
+            print(f"{error}.", file=sys.stderr)
         return found
 
     @property
@@ -338,7 +349,7 @@ class TrainedRun:
                 )
             },
         )
-        return after, [1.0, float(found["temperature"])]
+        return after, [1.0, _built(_Temperature, found, "temperature").temperature]
 
     def _tempering(self, asked: Asked) -> Tempering:
         """With one expert, the softmax is the mixture."""
@@ -487,6 +498,48 @@ class TrainedRun:
         if asked.real:
             source = f"{written.size:,} tokens of the training text itself (seed {seed})"
             yield "train", source, stretches(self.corpus.splits["train"].tokens, *written.shape)
+
+
+@dataclass(frozen=True)
+class _Temperature:
+    temperature: float
+
+
+Settings = TypeVar("Settings")
+
+
+def _built(kind: Callable[..., Settings], found: dict[str, Any], option: str) -> Settings:
+    """Settings of a kind from a file that has others or none of them, or a clear refusal."""
+    try:
+        settings = kind(**found)
+        fields = asdict(settings)  # type: ignore[call-overload]
+        strange = [
+            k for k, v in fields.items() if isinstance(v, str) and k not in WORDS_OF_SETTINGS
+        ]
+        if strange:
+            raise TypeError(f"{strange[0]} is a word")
+    except (TypeError, AttributeError) as error:
+        raise InfolmError(
+            f"the settings tuned before are not those of --{option} ({error}): tune again with "
+            f"--{option} tune"
+        ) from error
+    return settings
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """Settings that were tuned before: numbers and words by name."""
+    try:
+        found = json.loads(path.read_bytes())
+        if not isinstance(found, dict) or not all(
+            isinstance(value, int | float | str) for value in found.values()
+        ):
+            raise ValueError("no numbers by name")
+    except (ValueError, RecursionError) as error:
+        raise InfolmError(
+            f"{path} holds no tuned settings ({error}): `infolm repair {path.parent}` puts it "
+            "aside, or tune again, as in --cache tune"
+        ) from error
+    return found
 
 
 def _check(asked: Asked, streams: int, episodic: bool) -> None:

@@ -68,9 +68,9 @@ def train(
         print(json.dumps({"run": str(out), "nll": best, "unit": unit}))
     found = f"{best:.4f} {unit}"
     if loaded.objective.kind in OF_ALL_WORDS:
-        found = f"perplexity of hidden words {math.exp(best):.2f}"
+        found = f"perplexity of hidden words {math.exp(min(best, 700)):.2f}"
     elif loaded.model.kind not in ("sentence", "symbol", "encoder"):
-        found = f"perplexity {math.exp(best):.2f}"
+        found = f"perplexity {math.exp(min(best, 700)):.2f}"
     err.print(f"done: best validation {found}; the run is in {out}")
     alone = loaded.feed.kind != "stream"  # sentences by themselves have no recent past to cache
     err.print(f"next: infolm evaluate {out}{'' if alone else ' --cache'}")

@@ -330,36 +330,42 @@ def evaluate(
     running = {"--temperature": temperature, "--dynamic": dynamic, "--mc": mc, "--cache": cache}
     running |= {"--episodic": episodic, "--streams": streams > 1, "--baseline": baseline}
     running |= {"--reverse": reverse, "--mi": information}
-    if isinstance(opened, TrainedRun):
-        refuse(own, NO_CODE.format(run))
-        with StageBars() as stages:
-            results, changes, warnings = opened.evaluate(
-                splits, asked, chunk, streams, baseline, stages
+    not_kept = None
+    try:
+        if isinstance(opened, TrainedRun):
+            refuse(own, NO_CODE.format(run))
+            with StageBars() as stages:
+                results, changes, warnings = opened.evaluate(
+                    splits, asked, chunk, streams, baseline, stages
+                )
+        elif isinstance(opened, EncoderRun):
+            refuse(own | running, ENCODES.format(run))
+            with StageBars() as stages:
+                results = opened.evaluate(splits, stages)
+        else:
+            refuse(running, NO_TEXT.format(run))
+            latent = LatentSettings(
+                samples=nz,
+                weighted_samples=codes,
+                weighted_sentences=sentences,
+                eos=not no_eos,
+                seed=seed,
+                competitor=competitor,
+                sampled_words=bleu_words == Words.sampled,
             )
-    elif isinstance(opened, EncoderRun):
-        refuse(own | running, ENCODES.format(run))
-        with StageBars() as stages:
-            results = opened.evaluate(splits, stages)
-    else:
-        refuse(running, NO_TEXT.format(run))
-        latent = LatentSettings(
-            samples=nz,
-            weighted_samples=codes,
-            weighted_sentences=sentences,
-            eos=not no_eos,
-            seed=seed,
-            competitor=competitor,
-            sampled_words=bleu_words == Words.sampled,
-        )
-        results, warnings = evaluate_sentences(opened, splits, rank, code, latent)
+            results, warnings = evaluate_sentences(opened, splits, rank, code, latent)
+    except measurement.NotKeptError as error:
+        results, not_kept = error.measurements, error
     for warning in warnings:
         err.print(f"{warning}.")
     if as_json:
         print(measurement.as_json(results))
-        return
-    _print_measurements(results)
-    if words:
-        _print_words(changes, opened.tokenizer, words)
+    else:
+        _print_measurements(results)
+        if words and changes:
+            _print_words(changes, opened.tokenizer, words)
+    if not_kept:
+        raise not_kept
 
 
 def _print_measurements(results: list[Any]) -> None:

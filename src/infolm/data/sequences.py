@@ -51,6 +51,10 @@ class SequenceBatch(NamedTuple):
     rate_scale: float = 1.0
 
 
+MOST_BLANK = 1000
+"""Batches of blank lines alone that are passed over."""
+
+
 class SequenceFeed(Passes):
     """Batches of `config.batch` sequences of `tokens` (N,), pass after pass.
 
@@ -75,7 +79,15 @@ class SequenceFeed(Passes):
                 f"the text has {len(tokens):,} tokens, and a batch takes {least:,}: lower "
                 "feed.batch or feed.length, or bring more text"
             )
+        if not self._has_word(tokens):
+            raise InfolmError(
+                "the text has no word that could be hidden, blank lines alone: bring another text"
+            )
         self._draw()
+
+    def _has_word(self, tokens: npt.NDArray[Any]) -> bool:
+        steps = range(0, len(tokens), 2**20)  # a large text is not copied
+        return any(not self._no_word[tokens[at : at + 2**20]].all() for at in steps)
 
     def _draw(self) -> None:
         rng = np.random.default_rng([self.seed, self.epoch])
@@ -87,6 +99,15 @@ class SequenceFeed(Passes):
         self._batches = starts[: whole * self.config.batch].reshape(whole, -1)
 
     def next(self) -> SequenceBatch:
+        for _ in range(MOST_BLANK):
+            batch = self._next()
+            if len(batch.places):
+                return batch
+        raise InfolmError(
+            f"{MOST_BLANK:,} batches in a row had no word that could be hidden: bring another text"
+        )
+
+    def _next(self) -> SequenceBatch:
         starts = self._batches[self._position]
         rng = np.random.default_rng([self.seed, self.epoch, self._position, 1])
         inside = self.tokens[starts[:, None] + np.arange(self._inside)].astype(np.int64)

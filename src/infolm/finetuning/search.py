@@ -10,11 +10,10 @@ here the numbers of the best epochs are then of the very examples they were chos
 too high, and those of the last epochs depend on dev by the configuration alone.
 """
 
+import glob
 import json
 import os
-import shutil
 import statistics
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, product
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from infolm import files
 from infolm.errors import InfolmError, RunError
 from infolm.experiment import one_device
 from infolm.finetuning import networks
@@ -224,6 +224,7 @@ def results(problem: Problem, found: Found) -> dict[str, Any]:
 
 def check_target(folder: Path) -> None:
     """Refuse, before any work, a folder that could not be written or that holds something else."""
+    _restore(folder)
     if folder.exists() and not folder.is_dir():
         raise InfolmError(f"{folder} is a file: give another folder with --out")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / RESULTS).is_file():
@@ -242,24 +243,31 @@ def write(
 
     A fine-tuned model that is there already is replaced when the new one has been written.
     """
-    scratch = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        new, old = scratch / "new", scratch / "old"
-        networks.save(found.network, encoder.tokenizer, length, new)
-        for name, content in found.files.items():
-            (new / name).write_text(content, encoding="utf-8")
-        (new / RESULTS).write_text(json.dumps(told, indent=2) + "\n")
-        if folder.exists():
-            folder.rename(old)
-        new.rename(folder)
+        files.sweep(folder.parent, folder.name)
+        with files.scratch_folder(folder.parent, f".{folder.name}") as scratch:
+            new, old = scratch / "new", scratch / "old"
+            try:
+                networks.save(found.network, encoder.tokenizer, length, new)
+                for name, content in found.files.items():
+                    (new / name).write_text(content, encoding="utf-8")
+                (new / RESULTS).write_text(json.dumps(told, indent=2) + "\n")
+                if folder.exists():
+                    folder.rename(old)
+                new.rename(folder)
+            finally:
+                if not folder.exists() and old.exists():
+                    old.rename(folder)
     except OSError as error:
         raise RunError(
             f"{folder} could not be written ({error}): make room, or give another folder with --out"
         ) from error
-    finally:
-        if scratch is not None:
-            if not folder.exists() and (scratch / "old").exists():
-                (scratch / "old").rename(folder)
-            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _restore(folder: Path) -> None:
+    """Finish the work of a writer that died when it had moved the old model aside."""
+    for old in folder.parent.glob(f".{glob.escape(folder.name)}[.-]*/old"):
+        with files.taken(old.parent) as dead:
+            if dead and not folder.exists():
+                old.with_name("new").rename(folder)  # it was whole before the old one was moved

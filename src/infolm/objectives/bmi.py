@@ -161,7 +161,8 @@ def accuracy(positive: Tensor, negative: Tensor) -> Tensor:
     A pair is taken for neighbours where its score is above 0. Positive and negative pairs weigh
     alike, and a score of 0, which says nothing, counts a half.
     """
-    return (above(positive).mean(-1) + 1 - above(negative).mean((-2, -1))) / 2
+    right, wrong = (above(scores).to(scores.dtype) for scores in (positive, negative))
+    return (right.mean(-1) + 1 - wrong.mean((-2, -1))) / 2
 
 
 class Reading(NamedTuple):

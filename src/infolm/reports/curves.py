@@ -75,7 +75,7 @@ def perplexity_ticks(low: float, high: float) -> list[float]:
     """Round perplexities between exp(low) and exp(high): 1, 2, 5, 10, ... over a wide range,
     evenly spaced ones over a narrow range."""
     low, high = min(low, LARGEST), min(high, LARGEST)
-    bottom, top = math.exp(low), math.exp(high)
+    bottom, top = math.exp(min(low, 700)), math.exp(min(high, 700))
     if high - low < math.log(10):
         ticks = list(MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(bottom, top))
     else:

@@ -18,7 +18,7 @@ from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.posterior import picture
 from infolm.evaluation.reading import Reading, reading
 from infolm.evaluation.suite import BASELINE, TrueLogProbs
-from infolm.experiment import corpus_of, lines_of
+from infolm.experiment import corpus_of, lines_of, recipe_of
 from infolm.generation.latent import GREEDY, MEAN, reconstruct
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
@@ -86,7 +86,8 @@ class Findings:
     @classmethod
     def of(cls, run: Path) -> "Findings":
         folder = RunFolder.existing(run)
-        recipe, tokenizer = load_recipe(str(folder.recipe)), Tokenizer.load(folder.tokenizer)
+        folder.verify(folder.tokenizer)
+        recipe, tokenizer = recipe_of(folder), Tokenizer.load(folder.tokenizer)
         history = History.of(read_metrics(folder.metrics))
         drawn = plots(history)  # first: without matplotlib, all else would be in vain
         saved = [int(p.stem.split("-")[1]) for p in checkpoint.checkpoints(folder.checkpoints)]

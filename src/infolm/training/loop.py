@@ -15,10 +15,11 @@ from lightning_fabric import Fabric
 from pydantic import Field
 from torch import nn, optim
 
+from infolm import files
 from infolm.averaging.base import MEAN, RAW, Averager
 from infolm.averaging.tail import worse_than_recent
 from infolm.data.stream import Feed
-from infolm.errors import RunError
+from infolm.errors import InfolmError, RunError
 from infolm.objectives.base import Estimate, Learner, Objective, Stateful
 from infolm.section import Section
 from infolm.training import checkpoint
@@ -288,7 +289,7 @@ class Loop:
                 for term, value in each.held_out(self.raw_model).items()
             }
             if best:
-                checkpoint.save(self.run_folder.model, self.raw_model.state_dict())
+                self.run_folder.save_model(self.raw_model.state_dict())
         if best:
             for name, learner in self.learners.items():
                 self.run_folder.save_learner(name, learner.state_dict())
@@ -326,6 +327,7 @@ class Loop:
 
     def _save_best(self) -> None:
         """Keep what `_recover` goes back to."""
+        files.refuse_link(self.run_folder.checkpoints)
         self.run_folder.checkpoints.mkdir(exist_ok=True)
         checkpoint.save(self.run_folder.best, self._weights_and_optimiser())
 
@@ -403,7 +405,8 @@ class Loop:
         }
 
     def _load_weights_and_optimiser(self, path: Path, state: dict[str, Any]) -> None:
-        checkpoint.restore_weights(path, self.raw_model, state["model"])
+        weights = checkpoint.part(path, state, "model")
+        checkpoint.restore_weights(path, self.raw_model, weights)
         load_optimiser(self.optimiser, state["optimiser"])
         self.averager.load_state_dict(self.fabric.to_device(state["averager"]))
         for name, each in self.stateful.items():
@@ -419,7 +422,17 @@ class Loop:
         if not paths:
             return False
         state = checkpoint.load(paths[-1])
-        self._load_weights_and_optimiser(paths[-1], state)
+        try:
+            self._go_back(paths[-1], state)
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise InfolmError(
+                f"{paths[-1]} is whole, but not a state of this training ({error!r}): bring its "
+                "own back, or delete it to resume from the one before"
+            ) from error
+        return True
+
+    def _go_back(self, path: Path, state: dict[str, Any]) -> None:
+        self._load_weights_and_optimiser(path, state)
         self.step, self.losses = state["step"], state["losses"]
         self.window = state["window"]
         patience, (*before, newest) = self.config.stop_patience, self.losses or [math.nan]
@@ -433,7 +446,6 @@ class Loop:
             term.feed.load_state_dict(state["feeds"][term.name])
             term.carry = self.fabric.to_device(state["carries"][term.name])
         _restore_random(state["random"])
-        return True
 
 
 def _mean(answer: str) -> str:
