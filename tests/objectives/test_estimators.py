@@ -139,6 +139,8 @@ class Model:
 
 def every_gradient(world, config, baseline=None):
     """Of each draw by the estimator: the encoder's (B, ...), the decoder's, and the shares (B,)."""
+    if baseline is not None:
+        config = config.model_copy(update={"baseline": "mean"})
     objective = MonteCarlo(config)
     if baseline is not None:
         objective.mean, objective.batches = baseline, 10**6
@@ -165,7 +167,7 @@ def total_variance(gradients, shares):
 
 
 def objective_value(config, log_p, log_ratio, kl):
-    """eqs. 5.9, 5.11, 5.15 and 5.18; where the terms have their own samples 5.12 and 5.16."""
+    """eqs. 5.9, 5.11, 5.15 and 5.18; with the grouping `information` 5.12 and 5.16."""
     lam, alpha, elbo = config.weight, config.alpha, config.estimator == "elbo"
 
     def s(count, power=1.0):
@@ -178,18 +180,18 @@ def objective_value(config, log_p, log_ratio, kl):
         return (w * log_p[:count]).mean(0) / w.mean(0)
 
     k, m = config.samples, config.mi_samples or config.samples
-    match config.augment:
-        case "none":
+    match config.augment, config.grouping:
+        case "none", _:
             return s(k)
-        case "kl" if k == m:
-            return (1 - lam) * s(k) + lam * u(k)
-        case "kl":
+        case "kl", "likelihood":
+            return (1 - lam) * s(k) + lam * u(m)
+        case "kl", "information":
             return s(k) + lam * (u(m) - s(m))
-        case "renyi" if k == m:
-            return lam / (alpha - 1) * s(k, alpha) - (lam * alpha / (alpha - 1) - 1) * s(k)
-        case "renyi":
+        case "renyi", "likelihood":
+            return lam / (alpha - 1) * s(m, alpha) - (lam * alpha / (alpha - 1) - 1) * s(k)
+        case "renyi", "information":
             return s(k) + lam * (s(m, alpha) - alpha * s(m)) / (alpha - 1)
-        case "power":
+        case "power", _:
             return s(k, alpha) / alpha
 
 
@@ -210,11 +212,12 @@ AUGMENTATIONS = {
     "none": {},
     "kl": {"augment": "kl", "lambda": 0.6},
     "renyi below 1": {"augment": "renyi", "lambda": 0.6, "alpha": 0.5},
-    "renyi above 1": {"augment": "renyi", "lambda": 0.6, "alpha": 2.5},
+    "renyi above 1": {"augment": "renyi", "lambda": 0.5, "alpha": 2.5},
     "power below 1": {"augment": "power", "alpha": 0.6},
     "power above 1": {"augment": "power", "alpha": 1.8},
 }
 COUNTS = [(1, 1), (2, 2), (3, 3), (3, 1), (1, 3)]
+GROUPINGS = ("likelihood", "information")
 
 
 def configs(estimator):
@@ -222,19 +225,21 @@ def configs(estimator):
     found = []
     for augment in AUGMENTATIONS.values():
         for samples, mi_samples in COUNTS:
-            counts = {"samples": samples}
-            if samples != mi_samples:
-                if "lambda" not in augment:
-                    continue
-                counts["mi_samples"] = mi_samples
-            if estimator != "vimco" or (samples, mi_samples) != (1, 1):
-                found.append(MonteCarloConfig(estimator=estimator, **augment, **counts))
+            if samples == mi_samples:
+                if estimator != "vimco" or samples > 1:
+                    found.append(MonteCarloConfig(estimator=estimator, samples=samples, **augment))
+            elif "lambda" in augment:
+                counts = {"samples": samples, "mi_samples": mi_samples, **augment}
+                found += [
+                    MonteCarloConfig(estimator=estimator, grouping=grouping, **counts)
+                    for grouping in GROUPINGS
+                ]
     return found
 
 
 def named(config):
     counts = f"{config.samples}/{config.mi_samples or config.samples}"
-    return f"{config.estimator}-{counts}-{config.augment}-{config.alpha}"
+    return f"{config.estimator}-{counts}-{config.augment}-{config.alpha}-{config.grouping}"
 
 
 CONTINUOUS = [
