@@ -1,6 +1,7 @@
 """Every recipe loads, has the paper's size and trains a few steps; mistakes get a sentence."""
 
 import re
+import shlex
 
 import pytest
 import torch
@@ -71,7 +72,7 @@ def small_model(recipe: Recipe, variant: str) -> list[str]:
 @pytest.mark.parametrize(("name", "variant"), VARIANTS)
 def test_every_recipe_and_variant_trains_a_few_steps(name, variant, tmp_path, small_text):
     """Its own settings but for the text, the sizes of the network and the length of training."""
-    changes = load_recipe(name).variants.get(variant, "").split()
+    changes = shlex.split(load_recipe(name).variants.get(variant, ""))
     recipe = load_recipe(name, changes)
     small_text.write_text(small_text.read_text().replace(" number", " . ! ? number"))
     types = 200 if recipe.data.tokens == "wordpiece" else "null"
@@ -107,7 +108,7 @@ def test_each_variant_changes_something():
     for name in recipe_names():
         recipe = load_recipe(name)
         for variant, override in recipe.variants.items():
-            assert (load_recipe(name, override.split()) != recipe) == bool(override), variant
+            assert (load_recipe(name, shlex.split(override)) != recipe) == bool(override), variant
 
 
 def test_a_resolved_recipe_can_be_read_back(tmp_path):
