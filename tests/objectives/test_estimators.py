@@ -425,6 +425,7 @@ BOUNDED = [
     ("likelihood", "renyi", 16, 1, 0.95, 1.5),
     ("likelihood", "kl", 1, 16, 0.95, 1.0),
     ("likelihood", "renyi", 1, 16, 0.6, 3.0),
+    ("likelihood", "renyi", 1, 16, 0.6, 0.5),
     ("information", "kl", 1, 16, 0.95, 1.0),
     ("information", "renyi", 1, 16, 0.95, 1.5),
     ("information", "kl", 16, 16, 0.95, 1.0),
