@@ -193,9 +193,9 @@ def augmented(settings: Settings, draws: Draws) -> Quantity:
         kl             (1 - lambda) S_K + lambda U_M             S_K + lambda (U_M - S_M)
         renyi          a S_alpha,M - (a alpha - 1) S_K           S_K + a (S_alpha,M - alpha S_M)
 
-    with a = lambda / (alpha - 1). They are the same where K = M. With Gaussian codes a positive
-    coefficient of r_k needs a bound beside it that falls as fast: see docs/monte-carlo.md for
-    which of these have a maximum.
+    with a = lambda / (alpha - 1). They are the same where K = M. Not all of them have a maximum
+    with Gaussian codes: -r_k of a single sample grows faster with the width of q than S of several
+    falls (docs/monte-carlo.md).
 
     One sample: the beta-VAE with beta = 1 - lambda, for power 1 / alpha (proposition 13).
     """
