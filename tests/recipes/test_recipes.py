@@ -1,6 +1,7 @@
 """Every recipe loads, has the paper's size and trains a few steps; mistakes get a sentence."""
 
 import re
+import shlex
 
 import pytest
 import torch
@@ -84,7 +85,7 @@ def small_model(recipe: Recipe, variant: str) -> list[str]:
 @pytest.mark.parametrize(("name", "variant"), VARIANTS)
 def test_every_recipe_and_variant_trains_a_few_steps(name, variant, tmp_path, small_text):
     """Its own settings but for the text, the sizes of the network and the length of training."""
-    changes = load_recipe(name).variants.get(variant, "").split()
+    changes = shlex.split(load_recipe(name).variants.get(variant, ""))
     recipe = load_recipe(name, changes)
     small_text.write_text(small_text.read_text().replace(" number", " . ! ? number"))
     types = 200 if recipe.data.tokens == "wordpiece" else "null"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from html import unescape
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -23,6 +24,7 @@ from infolm.evaluation.reading import Mean, Reading
 from infolm.evaluation.suite import BASELINE
 from infolm.experiment import train
 from infolm.generation.latent import Reconstruction
+from infolm.objectives.monte_carlo import MonteCarloConfig
 from infolm.reports.curves import draw
 from infolm.reports.findings import Findings
 from infolm.reports.history import History
@@ -41,7 +43,7 @@ from infolm.reports.latent import (
     same_for_all,
 )
 from infolm.reports.picture import draw_latent, span
-from infolm.reports.run import write_report
+from infolm.reports.run import objective, write_report
 from infolm.training.run import read_metrics
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -854,3 +856,21 @@ def test_without_its_corpus_it_has_no_picture(run: Path, tmp_path: Path) -> None
     assert "Nothing is known of the codes: the corpus could not be loaded" in read(
         write_report(run)
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({}, "dreg of 1 sample"),
+        ({"estimator": "reinforce"}, "reinforce of 1 sample"),
+        ({"estimator": "reinforce", "baseline": "mean"}, "reinforce of 1 sample, baseline mean"),
+        (
+            {"samples": 16, "mi_samples": 1, "augment": "kl", "lambda": 0.5},
+            "dreg of 16 samples, 1 for the information (grouping likelihood), kl with lambda 0.5",
+        ),
+    ],
+)
+def test_a_monte_carlo_objective_in_words(config: dict[str, Any], words: str) -> None:
+    recipe = SimpleNamespace(objective=MonteCarloConfig(**config))
+    found: Any = SimpleNamespace(recipe=recipe)
+    assert objective(found) == f"objective monte-carlo: {words}"

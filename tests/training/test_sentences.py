@@ -64,7 +64,10 @@ def test_it_learns_to_tell_sentences_apart(kind, tmp_path):
         ({"kind": "vae", "kl": {"schedule": "linear", "steps": 50}}, {}),
         ({"kind": "vae", "lagging": True}, {"latent": {"size": 2, "batch_norm": 0.6}}),
         # whose baseline is of the batches before
-        ({"kind": "monte-carlo", "estimator": "reinforce", "samples": 2}, {"latent": CLASSES}),
+        (
+            {"kind": "monte-carlo", "estimator": "reinforce", "baseline": "mean", "samples": 2},
+            {"latent": CLASSES},
+        ),
         ({"kind": "vq"}, {"latent": {**CLASSES, "kind": "quantised"}}),
     ],
 )

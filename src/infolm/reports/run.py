@@ -197,6 +197,10 @@ def objective(found: Findings) -> str:
     if not isinstance(config, MonteCarloConfig):
         return f"objective {config.kind}"
     settings = [f"{config.estimator} of {config.samples:,} sample{'s'[: config.samples != 1]}"]
+    if config.estimator == "reinforce" and config.baseline != "none":
+        settings.append(f"baseline {config.baseline}")
+    if config.mi_samples not in (None, config.samples):
+        settings.append(f"{config.mi_samples:,} for the information (grouping {config.grouping})")
     if config.augment in ("kl", "renyi"):
         settings.append(f"{config.augment} with lambda {config.weight:g}")
     if config.augment == "power":
