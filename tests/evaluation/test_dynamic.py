@@ -25,9 +25,9 @@ from infolm.evaluation.monte_carlo import MonteCarlo, MonteCarloSettings, monte_
 from infolm.models.recurrent import (
     DropoutConfig,
     MogrifierConfig,
+    ProjectedSoftmaxConfig,
     RecurrentConfig,
     RecurrentModel,
-    SoftmaxConfig,
 )
 
 VOCABULARY = 9
@@ -217,7 +217,7 @@ def test_an_exception_leaves_them_so_too():
         {"cell": "rewired", "connections": "residual", "tied": False},
         {"cell": "multiplicative"},
         {"cell": "lstm", "capped": True, "mogrifier": MogrifierConfig(rounds=3, rank=2)},
-        {"softmax": SoftmaxConfig(experts=3)},
+        {"softmax": ProjectedSoftmaxConfig(experts=3)},
     ],
     ids=lambda options: "-".join(map(str, options)),
 )

@@ -20,9 +20,9 @@ from infolm.evaluation.monte_carlo import MonteCarlo, MonteCarloSettings, monte_
 from infolm.evaluation.neural_cache import CacheSettings, NeuralCache, mix
 from infolm.models.recurrent import (
     DropoutConfig,
+    ProjectedSoftmaxConfig,
     RecurrentConfig,
     RecurrentModel,
-    SoftmaxConfig,
 )
 
 TOKENS = np.random.default_rng(0).integers(0, 9, 80).astype(np.uint16)
@@ -115,7 +115,9 @@ def test_a_method_names_itself():
 
 def test_temperatures_within_each_expert_share_the_walk():
     torch.manual_seed(0)
-    config = RecurrentConfig(embedding=5, hidden=6, layers=1, softmax=SoftmaxConfig(experts=3))
+    config = RecurrentConfig(
+        embedding=5, hidden=6, layers=1, softmax=ProjectedSoftmaxConfig(experts=3)
+    )
     model = RecurrentModel(config, 9).double().eval()
     with torch.no_grad():
         for p in model.parameters():

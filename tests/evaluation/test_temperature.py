@@ -15,14 +15,14 @@ from infolm.evaluation.temperature import (
     interpolated,
     slope_and_curvature,
 )
-from infolm.models.recurrent import RecurrentConfig, RecurrentModel, SoftmaxConfig
+from infolm.models.recurrent import ProjectedSoftmaxConfig, RecurrentConfig, RecurrentModel
 
 
 def make(experts=1, scale=20.0):
     """A model, outputs, and targets that a softmax at another temperature would draw."""
     torch.manual_seed(3)
     config = RecurrentConfig(
-        embedding=5, hidden=7, layers=1, softmax=SoftmaxConfig(experts=experts)
+        embedding=5, hidden=7, layers=1, softmax=ProjectedSoftmaxConfig(experts=experts)
     )
     model = RecurrentModel(config, 11).double()
     with torch.no_grad():

@@ -14,19 +14,20 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import yaml
-from training_tiny import Silent, quiet
+from training_tiny import Silent, quiet, tiny_sentences
 
 from infolm.config import Recipe, load_recipe
 from infolm.evaluation import measurement
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.posterior import Picture
+from infolm.evaluation.posterior import picture as picture_of
 from infolm.evaluation.reading import Mean, Reading
 from infolm.evaluation.suite import BASELINE
 from infolm.experiment import train
 from infolm.generation.latent import Reconstruction
 from infolm.objectives.monte_carlo import MonteCarloConfig
 from infolm.reports.curves import draw
-from infolm.reports.findings import Findings
+from infolm.reports.findings import Findings, read_anew
 from infolm.reports.history import History
 from infolm.reports.latent import (
     LatentFindings,
@@ -44,6 +45,7 @@ from infolm.reports.latent import (
 )
 from infolm.reports.picture import draw_latent, span
 from infolm.reports.run import objective, write_report
+from infolm.trained_sentences import SentenceRun
 from infolm.training.run import read_metrics
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -180,6 +182,40 @@ def test_a_decoder_that_writes_the_same_from_all_codes(reading: Reading, same: b
     if same:
         said = f"codes of {reading.sentences} sentences it writes {reading.written} different ones"
         assert said in found.sentence
+
+
+WORDS = ["sun", "moon", "star", "sky", "sea", "rain", "wind", "snow"]
+
+
+@pytest.mark.parametrize(("steps", "rate"), [(1, 1e-9), (250, 0.02)], ids=["untrained", "trained"])
+def test_the_verdict_on_narrow_codes_is_by_what_the_decoder_makes_of_them(
+    steps: int, rate: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Codes at the floor of the variance tell 20 sentences apart without any training. Only a
+    decoder that has learnt to read them gives sentences back. An auto-encoder learns it soonest,
+    and is opened with the least variance."""
+    monkeypatch.setenv("INFOLM_CACHE", str(tmp_path / "tokenised"))
+    text = tmp_path / "sky.txt"
+    rng = np.random.default_rng(1)
+    lines = [" ".join(rng.choice(WORDS, rng.integers(2, 5))) for _ in range(400)]
+    text.write_text("\n".join(lines) + "\n")
+    values = tiny_sentences(text, max_steps=steps, accelerator="cpu", validate_every=50)
+    values["objective"] = {"kind": "ae"}
+    values["model"] |= {
+        "latent": {"size": 8, "least_log_variance": -10},
+        "embedding_start": "normal",
+    }
+    values["model"]["decoder"] = {"hidden": 24}
+    values["optimiser"]["learning_rate"] = rate
+    train(Recipe.model_validate(values), tmp_path / "run", False, Silent(), quiet)
+    run = SentenceRun.open(tmp_path / "run")
+    held_out = run.lines("valid")
+    assert len(held_out) == 20
+    found = picture_of(run.model, held_out)
+    assert found.information > 0.9 * found.ceiling
+    verdict = diagnosis(found, recipe("mim"), read_anew(run, held_out)).verdict
+    assert (verdict == "healthy") == (steps > 1)
+    assert verdict in ("healthy", "hardly read", "collapsed")
 
 
 def test_what_a_decoder_writes_says_nothing_against_worse() -> None:

@@ -270,7 +270,9 @@ def evaluate(
     from infolm.trained_sentences import open_run
 
     if split not in (None, "train", "valid", "test"):
-        raise InfolmError(f"--split is valid or test, not '{split}'")
+        raise InfolmError(
+            f"--split is valid or test, or train of a model with a latent code, not '{split}'"
+        )
     if words and not cache:
         raise InfolmError("--words compares with the cache: add --cache")
     statistics = statistics_settings(dynamic_statistics)
@@ -322,11 +324,15 @@ def evaluate(
         stride=stride,
     )
     opened, splits = open_run(run), [split] if split else ["valid", "test"]
+    if split == "train" and isinstance(opened, TrainedRun | EncoderRun):
+        raise InfolmError(
+            f"--split is valid or test: {run} has no latent code, so train is refused"
+        )
     changes: list[Any] = []
     warnings: list[str] = []
     own = {"--rank": rank, "--no-eos": no_eos, "--competitor": competitor}
     own |= {"--z": code == Code.sampled, "--bleu-words": bleu_words == Words.sampled}
-    own |= {"--split train": split == "train", "--nz": nz != 5, "--sentences": sentences != 500}
+    own |= {"--nz": nz != 5, "--sentences": sentences != 500}
     running = {"--temperature": temperature, "--dynamic": dynamic, "--mc": mc, "--cache": cache}
     running |= {"--episodic": episodic, "--streams": streams > 1, "--baseline": baseline}
     running |= {"--reverse": reverse, "--mi": information}
