@@ -114,6 +114,7 @@ def test_every_writer_passes_through_the_one_mechanism():
     """No other module opens a file for writing beside another and renames it."""
     source = Path(files.__file__).parent
     allowed = {"files.py", "data/store.py", "data/corpora.py", "cli/export.py", "experiment.py"}
+    allowed |= {"repair.py"}  # which moves what is damaged aside
     for path in source.rglob("*.py"):
         text, name = path.read_text(), str(path.relative_to(source))
         for word in ("mkstemp", "mkdtemp", "NamedTemporaryFile", "TemporaryDirectory"):
