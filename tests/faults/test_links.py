@@ -114,6 +114,7 @@ def test_every_writer_passes_through_the_one_mechanism():
     """No other module opens a file for writing beside another and renames it."""
     source = Path(files.__file__).parent
     allowed = {"files.py", "data/store.py", "data/corpora.py", "cli/export.py", "experiment.py"}
+    allowed |= {"repair.py"}  # which moves what is damaged aside
     for path in source.rglob("*.py"):
         text, name = path.read_text(), str(path.relative_to(source))
         for word in ("mkstemp", "mkdtemp", "NamedTemporaryFile", "TemporaryDirectory"):
@@ -122,6 +123,7 @@ def test_every_writer_passes_through_the_one_mechanism():
 
 
 SCRATCH_ELSEWHERE = {
+    "cli/__init__.py",  # the log of what nobody foresaw, in the system's temporary folder
     "nn/recurrence/native.py",  # a temporary folder where the cache cannot be written
     "evaluation/generated.py",  # a text of its own, in the system's temporary folder
     "evaluation/reverse.py",  # a run of its own, there too

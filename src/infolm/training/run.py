@@ -74,13 +74,13 @@ class RunFolder:
 
     def load_learner(self, name: str) -> dict[str, Any]:
         """What the term has learnt; refused if it goes with other weights than the run's."""
-        self.verify(self.learner(name))
         state = checkpoint.load(self.learner(name))
         if state.pop("model") != checkpoint.mark(self.model):
             raise InfolmError(
                 f"{self.learner(name)} is the critic of another model than {self.model}: bring its "
                 "own back, or delete it to begin with a new critic"
             )
+        self.verify(self.learner(name))
         return state
 
     # -- the files that define the run ------------------------------------------------------
