@@ -1,5 +1,6 @@
 # make demo   a first model in a few minutes, nothing to download but packages
-# make test   the whole test suite
+# make test   the whole test suite, with the same answer every time
+# make fuzz   the tests of properties, with new random examples; failures are kept in tests/.found
 # Each makes .venv with what it needs. PYTHON chooses the interpreter (3.11 or newer).
 
 PYTHON ?= python3
@@ -7,7 +8,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO := runs/demo
 
-.PHONY: demo test check format clean
+.PHONY: demo test fuzz check format clean
 
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -28,6 +29,9 @@ demo: .venv/core
 
 test: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2
+
+fuzz: .venv/dev
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 -m hypothesis --hypothesis-profile fuzz
 
 check: .venv/dev
 	$(BIN)/ruff check .

@@ -17,7 +17,7 @@ from timing import ratio, seconds
 from infolm.evaluation.likelihood import one_stream, parallel_log_probs
 from infolm.evaluation.reverse import TRAIN, yardstick
 from infolm.generation.text import STREAMS, write_long
-from infolm.models.recurrent import RecurrentConfig, RecurrentModel, SoftmaxConfig
+from infolm.models.recurrent import ProjectedSoftmaxConfig, RecurrentConfig, RecurrentModel
 from infolm.training.device import one_device
 
 VOCABULARY = 10_000
@@ -25,7 +25,11 @@ MODELS = {  # and steps of writing: a second or two
     "awd-lstm/ptb-small": (RecurrentConfig(layers=2, hidden=400, embedding=200), 30),
     "BMI, 15 softmaxes": (
         RecurrentConfig(
-            layers=3, hidden=960, last_hidden=620, embedding=280, softmax=SoftmaxConfig(experts=15)
+            layers=3,
+            hidden=960,
+            last_hidden=620,
+            embedding=280,
+            softmax=ProjectedSoftmaxConfig(experts=15),
         ),
         3,
     ),

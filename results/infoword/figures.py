@@ -15,7 +15,8 @@ def measured(name: str, metric: str, epoch: str = "last") -> tuple[float, float]
     path = FOLDER / f"{name}.json"
     if not path.exists():
         return None
-    (found,) = json.loads(path.read_text())["configurations"]
+    configurations = json.loads(path.read_text())["configurations"]
+    (found,) = (row for row in configurations if row["chosen"])
     value = found[epoch]["dev"][metric]
     return value["mean"], value["deviation"]
 

@@ -1,18 +1,20 @@
 # Trains and fine-tunes all that results/infoword.md shows: some three hours on one core.
 # INFOLM_DATA is a folder with wikitext-2, cola, sst2 and xquad.
+# The figures are from before some defaults changed; dim_pairs, --choose-on and --windows name the
+# former ones.
 set -euo pipefail
 cd "$(dirname "$0")"
 mkdir -p runs json
 pretrain() { [ -e "runs/$1/model.safetensors" ] || infolm train infoword/small --out "runs/$1" "${@:2}"; }
-pretrain bert-nce objective.kind=mlm-nce
-pretrain lambda-0.4
-pretrain lambda-1 objective.lambda_dim=1
-pretrain mlm objective.kind=mlm feed.masking=tokens
-pretrain skip-gram objective.kind=skip-gram feed.kind=windows model.head=context
+pretrain bert-nce --variant bert-nce
+pretrain lambda-0.4 objective.dim_pairs=all
+pretrain lambda-1 --variant lambda-1 objective.dim_pairs=all
+pretrain mlm --variant mlm
+pretrain skip-gram --variant skip-gram
 
 finetune() {  # the name of the result, the run, the task, its folder, and settings
     [ -s "json/$1.json" ] || infolm finetune "runs/$2" --task "$3" --data "$INFOLM_DATA/$4" \
-        --seeds 3 --json --out "runs/$2/finetuned/$1" "${@:5}" > "json/$1.json"
+        --seeds 3 --choose-on dev --windows all --json --out "runs/$2/finetuned/$1" "${@:5}" > "json/$1.json"
 }
 cola=(cola cola --epochs 5 --learning-rate 5e-4)
 sst2=(sst2 sst2 --epochs 3 --learning-rate 5e-4 --share 0.1)

@@ -1,7 +1,8 @@
 """Recipes: YAML files checked against typed classes, with overrides from the command line."""
 
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -21,7 +22,7 @@ from infolm.objectives.base import OBJECTIVES, REGULARISERS, ObjectiveConfig, Re
 from infolm.objectives.likelihood import LikelihoodConfig
 from infolm.optimisation.optimisers import OPTIMISERS, OptimiserConfig
 from infolm.section import OF_A_RUN, Section, nearest
-from infolm.shelf import Shelf
+from infolm.shelf import RECIPES, parse_yaml
 from infolm.training.loop import TrainConfig
 from infolm.tuning.space import Range
 
@@ -133,24 +134,60 @@ class Recipe(Section):
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-RECIPES = Shelf("recipes", "recipe", "infolm recipes", "data")
-
-
-def load_recipe(source: str, overrides: list[str] | None = None) -> Recipe:
+def load_recipe(
+    source: str, overrides: Sequence[str] | None = None, variants: Sequence[str] = ()
+) -> Recipe:
     """The recipe `source` (a name from the list, or a YAML file) with `key=value` overrides.
 
-    Keys that the recipe of a run lacks have their `former_defaults`.
+    variants: names of the recipe's own, applied in their order and before the overrides. Keys that
+    the recipe of a run lacks have their `former_defaults`.
     """
-    tree = RECIPES.tree(source)
-    for override in overrides or []:
-        _apply(tree, override)
-    brought = _bring_along(tree, {override.partition("=")[0] for override in overrides or []})
     try:
-        recipe = Recipe.model_validate(tree, context=OF_A_RUN if _of_a_run(source) else None)
-    except ValidationError as error:
-        raise InfolmError(f"{source}: {explain(error, tree)}") from None
+        tree, of_a_run, brought = _changed(source, overrides or [], variants)
+        recipe = _validated(source, tree, of_a_run)
+    except InfolmError as error:
+        if not overrides and (Path(source).parent / "manifest.json").exists():
+            repair = f"`infolm repair {Path(source).parent}` brings back the one that was written"
+            raise InfolmError(f"{str(error).rstrip('.')}; {repair}") from error
+        raise
     recipe._brought.extend(brought)
     return recipe
+
+
+def _changed(
+    source: str, overrides: Sequence[str], variants: Sequence[str]
+) -> tuple[dict[str, Any], bool, list[str]]:
+    """The tree of a recipe with its variants and overrides, whether it is that of a run, and what
+    the overrides have brought along."""
+    tree, run = RECIPES.tree(source), _of_a_run(source)
+    corpus = _text(tree)
+    changes = [change for name in variants for change in _variant(tree, source, name)]
+    for override in [*changes, *overrides]:
+        _apply(tree, override)
+    brought = _bring_along(tree, {each.partition("=")[0] for each in [*changes, *overrides]})
+    elsewhere = _text(tree) != corpus or (run and _kept_expectations(tree))
+    if changes or elsewhere:
+        tree["expected"] = None  # that is of the recipe itself, on its own corpus
+    titled = any(override.startswith("title=") for override in overrides)
+    if (variants or elsewhere) and not titled:
+        name = Path(source).parent.name if run else source
+        title = name if elsewhere else str(tree.get("title") or name)
+        of_variant = f", variant {' and '.join(variants)}" if variants else ""
+        on_text = f" on {_text(tree)}" if elsewhere else ""
+        tree["title"] = f"{title}{on_text}{of_variant}"
+    return tree, run, brought
+
+
+def written_recipe(source: str, text: str) -> Recipe:
+    """The recipe that infolm wrote to `source`, from its text."""
+    return _validated(source, parse_yaml(text, source), of_a_run=True)
+
+
+def _validated(source: str, tree: Any, of_a_run: bool) -> Recipe:
+    try:
+        return Recipe.model_validate(tree, context=OF_A_RUN if of_a_run else None)
+    except ValidationError as error:
+        raise InfolmError(f"{source}: {explain(error, tree)}") from None
 
 
 def _bring_along(tree: dict[str, Any], given: set[str]) -> list[str]:
@@ -198,6 +235,36 @@ def _value(tree: dict[str, Any], key: str) -> Any:
     return field.default if field else None
 
 
+def _variant(tree: dict[str, Any], source: str, name: str) -> list[str]:
+    """The overrides of one of the recipe's variants."""
+    variants = tree.get("variants") or {}
+    if not isinstance(variants, dict) or not variants:
+        raise InfolmError(f"{source} has no variants: leave --variant out")
+    if name not in variants:
+        raise InfolmError(
+            f"{source} has no variant '{name}'{nearest(name, map(str, variants))} "
+            f"(there are {', '.join(map(str, variants))})"
+        )
+    try:
+        return shlex.split(str(variants[name]))
+    except ValueError as error:
+        raise InfolmError(f"{source}: variants.{name}: {error}") from None
+
+
+def _text(tree: dict[str, Any]) -> str:
+    """The text that the recipe reads, as a person names it."""
+    data = tree.get("data")
+    return str(data.get("path") or data.get("corpus")) if isinstance(data, dict) else ""
+
+
+def _kept_expectations(tree: dict[str, Any]) -> bool:
+    """Whether a run on one's own text has the title and the expected result of its recipe's corpus,
+    as the older ones have."""
+    data = tree.get("data")
+    both = isinstance(data, dict) and data.get("path") and data.get("corpus")
+    return bool(both and tree.get("expected"))
+
+
 def _of_a_run(source: str) -> bool:
     path = Path(source)
     return path.name == "recipe.yaml" and (path.parent / "corpus.json").exists()
@@ -227,9 +294,9 @@ def _apply(tree: dict[str, Any], override: str) -> None:
             raise InfolmError(f"{key}: '{parent}' is a value, not a section")
         node = child
     try:
-        new = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise InfolmError(f"{key}: '{value}' is not valid YAML") from error
+        new = parse_yaml(value, key)
+    except InfolmError as error:
+        raise InfolmError(f"{key}: '{value[:100]}' is not valid YAML") from error
     if last == "kind" and node.get("kind", new) != new:
         node.clear()  # another kind has other keys
     node[last] = new

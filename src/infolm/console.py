@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 LINE_EVERY = 30.0
 """Seconds between lines where there is no terminal."""
 
@@ -53,10 +53,10 @@ class Bar:
 def bar(title: str) -> Iterator[Bar]:
     """A progress bar for as long as the block lasts."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
         TextColumn("{task.percentage:>3.0f}%"),
-        TextColumn("{task.fields[text]}"),
+        TextColumn("{task.fields[text]}", markup=False),
         TextColumn("{task.fields[left]}"),
     )
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
@@ -68,7 +68,7 @@ class StageBars:
 
     def __init__(self) -> None:
         self._columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.percentage:>3.0f}%"),
         )

@@ -12,8 +12,9 @@ OF_A_RUN = {"of_a_run": True}
 
 def nearest(word: object, words: Iterable[str]) -> str:
     """', did you mean ...?' where one of the words is near enough, else nothing."""
-    match = difflib.get_close_matches(str(word), list(words), n=1, cutoff=0.5)
-    return f", did you mean '{match[0]}'?" if match else ""
+    spelt = {each.casefold(): each for each in words}
+    match = difflib.get_close_matches(str(word).casefold(), spelt, n=1, cutoff=0.5)
+    return f", did you mean '{spelt[match[0]]}'?" if match else ""
 
 
 class Section(BaseModel):
@@ -36,6 +37,9 @@ class Section(BaseModel):
                 if key not in known:
                     hint = f"{nearest(key, known)} (there are {', '.join(known)})"
                     raise ValueError(f"there is no key '{key}'{hint}")
+            for key, value in data.items():
+                if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                    raise ValueError(f"{key} is a number beyond 64 bits: take a smaller one")
             if info.context == OF_A_RUN:
                 return {**cls.former_defaults, **data}
         return data

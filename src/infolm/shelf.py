@@ -1,6 +1,7 @@
 """The YAML files that come with infolm, and a person's own in the same format."""
 
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -10,6 +11,20 @@ import yaml
 
 from infolm.errors import InfolmError
 from infolm.section import nearest
+
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's, several times as fast, where PyYAML was built with it."""
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """The tree that a YAML text describes; `source` is its name in a refusal."""
+    try:
+        return yaml.load(text, Loader=LOADER)
+    except RecursionError:
+        raise InfolmError(f"{source} is not a recipe: its YAML is nested too deeply") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or a number beyond reason
+        said = " ".join(str(error).split())
+        raise InfolmError(f"{source} is not valid YAML: {said}") from error
 
 
 @dataclass(frozen=True)
@@ -25,18 +40,9 @@ class Shelf:
     command: str
     section: str
 
-    def _path(self) -> Traversable:
-        return resources.files("infolm") / self.folder
-
     def names(self) -> list[str]:
         """As paper/name."""
-        return sorted(
-            f"{paper.name}/{file.name.removesuffix('.yaml')}"
-            for paper in self._path().iterdir()
-            if paper.is_dir()
-            for file in paper.iterdir()
-            if file.name.endswith(".yaml")
-        )
+        return list(_files(self.folder))
 
     def text(self, source: str) -> str:
         """The YAML of one of `names`, or of a file."""
@@ -46,24 +52,36 @@ class Shelf:
                 return path.read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
                 raise InfolmError(f"{source} cannot be read: {error}") from error
-        names = self.names()
-        if source not in names:
+        files = _files(self.folder)
+        if source not in files:
             raise InfolmError(
-                f"there is no {self.noun} '{source}'{nearest(source, names)}: "
+                f"there is no {self.noun} '{source}'{nearest(source, files)}: "
                 f"`{self.command}` lists them; a file must end in .yaml"
             )
-        return (self._path() / f"{source}.yaml").read_text(encoding="utf-8")
+        return files[source].read_text(encoding="utf-8")
 
     def tree(self, source: str) -> dict[str, Any]:
         """The same, parsed."""
-        try:
-            tree = yaml.safe_load(self.text(source))
-        except yaml.YAMLError as error:
-            said = " ".join(str(error).split())
-            raise InfolmError(f"{source} is not valid YAML: {said}") from error
+        tree = parse_yaml(self.text(source), source)
         if not isinstance(tree, dict):
             raise InfolmError(
                 f"{source} is not a {self.noun}: it must be a mapping with '{self.section}' and so "
                 "on"
             )
         return tree
+
+
+@cache
+def _files(folder: str) -> dict[str, Traversable]:
+    """Of a folder of the package: paper/name -> the file, by name."""
+    files = {
+        f"{paper.name}/{file.name.removesuffix('.yaml')}": file
+        for paper in (resources.files("infolm") / folder).iterdir()
+        if paper.is_dir()
+        for file in paper.iterdir()
+        if file.name.endswith(".yaml")
+    }
+    return dict(sorted(files.items()))
+
+
+RECIPES = Shelf("recipes", "recipe", "infolm recipes", "data")

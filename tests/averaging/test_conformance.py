@@ -22,6 +22,9 @@ CONFIGS = {
     kind: config.model_validate({"kind": kind, **SETTINGS.get(kind, {})})
     for kind, config in AVERAGERS.items()
 }
+CONFIGS["two-tailed by the training loss"] = CONFIGS["two-tailed"].model_copy(
+    update={"switch_on": "train"}
+)
 EVERY = 4  # steps between validations
 
 

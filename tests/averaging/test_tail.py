@@ -1,5 +1,7 @@
 """Averages against a plain mean of saved iterates; the trigger on hand-made curves."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -90,8 +92,28 @@ def test_a_trigger_that_never_came_is_said(model):
     assert "not triggered before the last validation" in averager.unused()
     assert "fewer than 4 validations" in averager.unused()
     assert averager.validated({RAW: 5.0}, 1.0) == ["triggered"]
-    assert averager.unused() is not None  # the mean has not been measured: it came too late
+    # The mean has not been measured: it came too late, and that it did not come is not true.
+    assert averager.unused().startswith("averaging was triggered by the last validation")
     averager.update(9)
+    assert averager.unused() is None
+
+
+def test_a_trigger_that_a_divergence_undid_is_said(model):
+    averager = Triggered(model, TriggeredConfig(patience=1))
+    before = copy.deepcopy(averager.state_dict())
+    losses = [1.0, 2.0, 3.0]
+    events = walk(model, averager, 9, [], validate_at=3, losses=list(losses))
+    assert [name for name, _ in events] == ["triggered"]
+    averager.load_state_dict(before)  # back to the best validation
+    assert "diverged and went back to before that" in averager.unused()
+    resumed = Triggered(model, TriggeredConfig(patience=1))
+    resumed.load_state_dict(averager.state_dict())
+    assert resumed.unused() == averager.unused()
+    assert averager.unused() == averager.config.unused(["triggered", "diverged"])
+    for loss in losses:
+        averager.validated({RAW: loss}, 0.5)
+    assert averager.unused().startswith("averaging was triggered by the last validation")
+    averager.update(10)
     assert averager.unused() is None
 
 
@@ -106,19 +128,19 @@ def test_triggered_averages_from_the_triggering_iterate_on(model):
 
 
 @pytest.mark.parametrize(
-    ("losses", "patience", "paper", "released"),
+    ("losses", "patience", "paper", "released", "stalled"),
     [
-        ([5, 4, 3, 2, 1, 0.5, 0.4], 2, None, None),  # always better: never
-        ([5, 4, 3, 3.1], 2, 3, None),  # worse than the best of the last two
-        ([5, 4, 3, 3.1, 3.2, 3.3], 2, 3, 5),  # the release looks at all but the last two
-        ([1, 2, 3], 5, None, None),  # too few validations
-        ([1, 2, 3, 4, 5, 6], 5, None, None),  # t must exceed n: t = 5 here
-        ([1, 2, 3, 4, 5, 6, 5.5], 5, 6, 6),
-        ([9, 8, 7, 6, 5, 4, 4], 5, None, None),  # equal is not worse
-        ([1, 9, 9, 9, 8, 7, 6], 2, None, 3),  # an early dip: the paper's window forgets it
+        ([5, 4, 3, 2, 1, 0.5, 0.4], 2, None, None, None),  # always better: never
+        ([5, 4, 3, 3.1], 2, 3, None, None),  # worse than the best of the last two
+        ([5, 4, 3, 3.1, 3.2, 3.3], 2, 3, 5, 4),  # the release looks at all but the last two
+        ([1, 2, 3], 5, None, None, None),  # too few validations
+        ([1, 2, 3, 4, 5, 6], 5, None, None, 5),  # t must exceed n but where the best is n old
+        ([1, 2, 3, 4, 5, 6, 5.5], 5, 6, 6, 5),
+        ([9, 8, 7, 6, 5, 4, 4], 5, None, None, None),  # equal is not worse
+        ([1, 9, 9, 9, 8, 7, 6], 2, None, 3, 2),  # an early dip: the paper's window forgets it
     ],
 )
-def test_the_criterion_on_hand_made_curves(losses, patience, paper, released):
+def test_the_criterion_on_hand_made_curves(losses, patience, paper, released, stalled):
     def first(criterion):
         fired = [
             t
@@ -129,6 +151,7 @@ def test_the_criterion_on_hand_made_curves(losses, patience, paper, released):
 
     assert first("paper") == paper
     assert first("released") == released
+    assert first("stalled") == stalled
 
 
 def test_it_triggers_at_the_latest_where_asked(model):

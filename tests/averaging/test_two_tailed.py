@@ -8,9 +8,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from training_tiny import Silent, quiet, tiny_sentences, tiny_tree
 
 from infolm.averaging.base import RAW
 from infolm.averaging.two_tailed import LONG, SHORT, TwoTailed, TwoTailedConfig, stagnating
+from infolm.config import Recipe
+from infolm.families.train import train
+from infolm.training.run import read_metrics
 
 
 class Point(nn.Module):
@@ -314,3 +318,66 @@ def test_the_same_weights_are_measured_once():
     averager.validated({RAW: 2.0, LONG: 1.0}, 0.0)
     averager.update(2)
     assert averager.candidates() == (RAW, SHORT, LONG)
+
+
+# -- switching on the training loss (section 3.6, ii) ------------------------------------------
+
+
+def trained(folder, name, texts, **averaging):
+    """A run of a few validations on a folder with these texts; its validations and events."""
+    data = folder / f"{name}-data"
+    data.mkdir()
+    for split, text in texts.items():
+        (data / f"{split}.txt").write_text(text)
+    tree = tiny_tree(data, validate_every=4, max_steps=80)
+    tree["averaging"] = {"kind": "two-tailed", "patience": 2, **averaging}
+    train(Recipe.model_validate(tree), folder / name, False, Silent(), quiet)
+    records = list(read_metrics(folder / name / "metrics.jsonl"))
+    validations = [record for record in records if record["kind"] == "validation"]
+    events = [(r["step"], r["name"]) for r in records if r["kind"] == "event"]
+    return validations, events
+
+
+def test_the_training_losses_decide_and_the_validation_losses_are_reported(tmp_path, small_text):
+    text = small_text.read_text()
+    held_out = "".join(f"{line[::-1]}\n" for line in text.splitlines()[:60])
+    texts = {"train": text, "valid": held_out, "test": held_out}
+    validations, events = trained(tmp_path, "run", texts, switch_on="train")
+    averager, place = TwoTailed(Point([0.0]), TwoTailedConfig(patience=2)), 0
+    other, replayed, otherwise = TwoTailed(Point([0.0]), TwoTailedConfig(patience=2)), [], []
+    for record in validations:
+        while place < record["step"]:
+            place += 1
+            averager.update(place)
+            other.update(place)
+        names = averager.candidates()
+        assert {f"train_{name}" for name in names} == {k for k in record if "train_" in k}
+        by_training = {name: record[f"train_{name}"] for name in names}
+        assert record["answer"] == averager.answer(by_training)
+        assert record["loss"] == record[record["answer"]]
+        told = averager.validated(by_training, 0.0)
+        replayed += [(record["step"], event) for event in told]
+        if set(other.candidates()) == set(names):
+            told = other.validated({name: record[name] for name in names}, 0.0)
+            otherwise += [(record["step"], event) for event in told]
+    assert events == replayed
+    assert any(name == "switched" for _, name in events)
+    assert otherwise != replayed  # the text is such that the validation losses would say otherwise
+
+
+def test_on_one_and_the_same_text_both_losses_decide_alike(tmp_path, small_text):
+    texts = dict.fromkeys(("train", "valid", "test"), small_text.read_text())
+    by_valid = trained(tmp_path, "valid", texts)
+    by_train = trained(tmp_path, "train", texts, switch_on="train")
+    assert by_valid[1] == by_train[1]
+    for a, b in zip(by_valid[0], by_train[0], strict=True):
+        assert a == {key: value for key, value in b.items() if "train_" not in key}
+    weights = [(tmp_path / run / "model.safetensors").read_bytes() for run in ("valid", "train")]
+    assert weights[0] == weights[1]
+
+
+def test_the_training_loss_needs_a_running_text(small_text):
+    tree = tiny_sentences(small_text)
+    tree["averaging"] = {"kind": "two-tailed", "switch_on": "train"}
+    with pytest.raises(ValueError, match=r"set averaging\.switch_on=valid"):
+        Recipe.model_validate(tree)

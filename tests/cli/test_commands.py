@@ -8,16 +8,21 @@ import shutil
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
+import yaml
+from one_sentence import one_sentence
 from training_tiny import Silent, quiet, tiny_file, tiny_tree
 
 from infolm.config import Recipe
 from infolm.data import synthetic
 from infolm.data.synthetic import true_entropy
+from infolm.data.tokens import Tokenizer
 from infolm.evaluation import generated
 from infolm.evaluation.generated import text_information
 from infolm.families.train import train
+from infolm.training import checkpoint
 
 MEASUREMENT_KEYS = {
     *("metric", "value", "unit", "stderr", "tokens", "split", "method", "convention")
@@ -195,6 +200,75 @@ def test_gradients_older_than_the_weights_are_collected_anew(infolm, own):
     assert kept.read_bytes() == content
 
 
+def test_gradients_know_their_settings(infolm, own):
+    """An old file means the usual settings, and others are collected anew."""
+    options = ("evaluate", own, "--split", "test", "--dynamic", "1e-4,1e-3", "--json")
+    kept = own / "gradients.safetensors"
+    *_, usual = lines(infolm(*options)).values()
+    squares = checkpoint.load(kept)["squares"]
+    checkpoint.save(kept, squares)  # as it was before it had settings
+    content = kept.read_bytes()
+    *_, old = lines(infolm(*options)).values()
+    assert (old, kept.read_bytes()) == (usual, content)
+    other = lines(infolm(*options, "--dynamic-statistics", "all,4,10"))
+    *_, told = other
+    assert "RMS of all batches of 4 x 10 tokens" in told
+    assert checkpoint.load(kept)["settings"] == {"batches": None, "columns": 4, "steps": 10}
+    assert other[told] != usual
+    *_, again = lines(infolm(*options)).values()
+    assert again == usual
+    assert checkpoint.load(kept)["settings"] == {"batches": 200, "columns": 64, "steps": 20}
+
+
+def test_tuned_dynamic_evaluation_of_other_statistics_is_tuned_anew(infolm, own):
+    options = ("evaluate", own, "--split", "valid", "--dynamic", "--segment", "20", "--json")
+    *_, usual = lines(infolm(*options))
+    *_, other = lines(infolm(*options, "--dynamic-mean", "tensor", "--dynamic-statistics", "3"))
+    assert "mean of RMS" not in usual
+    assert "mean of RMS by tensor, RMS of 3 batches of 64 x 20 tokens" in other
+    kept = own / "dynamic-20.json"
+    before = kept.stat().st_mtime_ns
+    infolm(*options, "--dynamic-mean", "tensor", "--dynamic-statistics", "3")
+    assert kept.stat().st_mtime_ns == before
+
+
+def test_the_factor_of_the_dropout_rates_is_tuned_and_kept(infolm, own):
+    options = ("evaluate", own, "--split", "valid", "--mc", 3, "--mc-rate")
+    done = infolm(*options, "tune", "--json")
+    assert done.code == 0, done.err
+    kept = own / "mc.json"
+    rate = json.loads(kept.read_text())["rate"]
+    assert any(f"rates x {rate:.3g}" in line for line in lines(done))
+    before = kept.stat().st_mtime_ns
+    assert list(lines(infolm(*options, "--json"))) == list(lines(done))
+    assert kept.stat().st_mtime_ns == before
+    infolm("evaluate", own, "--split", "valid", "--mc", 2, "--mc-rate", "--json")
+    assert kept.stat().st_mtime_ns > before  # of another number of masks
+
+
+def test_a_temperature_within_each_expert(infolm, tmp_path, small_text, own):
+    recipe, run = tiny_file(tmp_path, small_text, max_steps=4), tmp_path / "run"
+    assert infolm("train", recipe, "model.softmax.experts=2", "--out", run).code == 0
+    options = ("--split", "valid", "--temperature", "--tempering", "expert", "--json")
+    *_, within = lines(infolm("evaluate", run, *options))
+    assert re.fullmatch(r"temperature [\d.]+ within each expert, one stream", within)
+    *_, of_mixture = lines(infolm("evaluate", run, "--split", "valid", "--temperature", "--json"))
+    assert re.fullmatch(r"temperature [\d.]+, one stream", of_mixture)
+    found = lines(infolm("evaluate", run, *options, "--episodic"))
+    assert [*found][-1].endswith("within each expert, each sentence by itself")
+    plain = ("evaluate", own, "--split", "valid", "--temperature", "0.8", "--json")
+    assert lines(infolm(*plain)) == lines(infolm(*plain, "--tempering", "expert"))  # one expert
+
+
+def test_masks_adapt_by_themselves_or_share_an_adaptation(infolm, own):
+    options = ("evaluate", own, "--split", "test", "--dynamic", "1e-3,1e-2", "--mc", 2, "--json")
+    *_, (own_name, own_loss) = lines(infolm(*options)).items()
+    *_, (name, loss) = lines(infolm(*options, "--mc-adaptation", "shared")).items()
+    assert "(2 masks, each adapting by itself, rates" in own_name
+    assert "(2 masks, rates" in name
+    assert own_loss != loss
+
+
 def test_dynamic_evaluation_without_enough_training_text_is_one_sentence(infolm, tmp_path):
     folder = tmp_path / "corpus"
     folder.mkdir()
@@ -291,6 +365,21 @@ def test_what_a_model_writes_is_measured_beside_real_text(infolm, drawn, quick, 
     assert third["value"] not in [r["value"] for r in results]
 
 
+def test_the_yardstick_and_the_stride_are_as_told(infolm, drawn, quick, monkeypatch):
+    monkeypatch.setenv("INFOLM_CACHE", str(drawn.parent / "tokenised"))
+    options = ("--split", "test", "--streams", 4, "--generated", 10_000, "--json")
+    asked = ("--reverse", "--yardstick", "2x6", "--mi", "--stride", 90)
+    results = json.loads(infolm("evaluate", drawn, *asked, *options).out)
+    (reverse,) = (r for r in results if r["metric"] == "reverse_nll")
+    types = len(Tokenizer.load(drawn / "tokenizer.json"))
+    # Two layers, each with two matrices and two vectors of four gates; a tied embedding, biases.
+    weights = 2 * (2 * 4 * 6 * 6 + 2 * 4 * 6) + 6 * types + types
+    assert reverse["method"].startswith(f"an LSTM of {weights:,} weights")
+    (found,) = (r for r in results if r["metric"] == "mutual_information")
+    assert "a pair every 90 tokens" in found["convention"]
+    assert "js-dv, 100 pairs" in found["method"]
+
+
 def test_generate_is_reproducible_by_seed(infolm, trained):
     first = infolm("generate", trained, "--tokens", 12, "--num", 2, "--seed", 5)
     again = infolm("generate", trained, "--tokens", 12, "--num", 2, "--seed", 5)
@@ -320,25 +409,102 @@ def test_report_says_where_it_is(infolm, trained):
 
 
 def test_recipes_are_listed_and_printed_to_copy(infolm, tmp_path):
+    from infolm.config import load_recipe, recipe_names
+
     listed = infolm("recipes")
     assert listed.code == 0
-    assert "awd-lstm/ptb-small" in listed.out
-    assert "24.2M" in listed.out
-    assert "60.7 / 58.8" in listed.out
+    named = re.findall(r"^(\S+) +\S+$", listed.out, re.MULTILINE)
+    assert named == recipe_names()  # none is cut
+    assert re.search(r"60\.7 on the validation split, 58\.8 on the test split .paper", listed.out)
     entries = json.loads(infolm("recipes", "--json").out)
+    assert [entry["recipe"] for entry in entries] == recipe_names()
     assert {entry["corpus"] for entry in entries} >= {"ptb", "wikitext-2", "python-docs"}
     printed = infolm("recipes", "awd-lstm/ptb")
+    assert "24,221,600 parameters" in printed.err
     (tmp_path / "mine.yaml").write_text(printed.out)
-    from infolm.config import load_recipe
-
     assert load_recipe(str(tmp_path / "mine.yaml")) == load_recipe("awd-lstm/ptb")
+    assert json.loads(infolm("recipes", "awd-lstm/ptb", "--json").out)["parameters"] == 24_221_600
+
+
+def test_a_recipe_is_printed_with_its_variants(infolm):
+    printed = infolm("recipes", "mogrifier/ptb")
+    assert re.search(r"^  no zigzag +model\.mogrifier\.zigzag=false$", printed.err, re.MULTILINE)
+    assert re.search(r"^  full +\(the recipe as it is\)$", infolm("recipes", "bmi/ptb").err, re.M)
+
+
+def test_a_recipe_whose_size_depends_on_the_text_is_printed_without_it(
+    infolm, small_text, tmp_path
+):
+    path = tiny_file(tmp_path, small_text, max_steps=2)
+    printed = infolm("recipes", path)
+    assert (printed.code, printed.out, printed.err) == (0, path.read_text(), "")
+    assert json.loads(infolm("recipes", path, "--json").out)["parameters"] is None
+
+
+def test_the_list_of_recipes_needs_no_pytorch():
+    script = (
+        "import sys; sys.argv = ['infolm', 'recipes']\n"
+        "from infolm.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: assert 'torch' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "awd-lstm/demo" in done.stdout
+
+
+def variants_file(folder: Path, text: Path) -> Path:
+    """A tiny recipe with two variants."""
+    path = tiny_file(folder, text, max_steps=2, validate_every=1)
+    variants = {"No clip": "optimiser.clip=null seed=3", "cell/GRU": "model.cell=gru"}
+    tree = yaml.safe_load(path.read_text()) | {"title": "Tiny", "variants": variants}
+    path.write_text(yaml.safe_dump(tree))
+    return path
+
+
+def test_a_variant_is_trained_by_its_name(infolm, small_text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    variants_file(tmp_path, small_text)
+    done = infolm("train", "tiny.yaml", "--variant", "No clip", "seed=4")
+    assert done.code == 0, done.err
+    kept = yaml.safe_load(Path("runs/tiny-no-clip/recipe.yaml").read_text())
+    assert (kept["title"], kept["optimiser"]["clip"], kept["seed"]) == (
+        "Tiny, variant No clip",
+        None,
+        4,  # given after the variant
+    )
+    done = infolm("train", "tiny.yaml", "--variant", "No clip", "--variant", "cell/GRU")
+    assert done.code == 0, done.err
+    kept = yaml.safe_load(Path("runs/tiny-no-clip-cell-gru/recipe.yaml").read_text())
+    assert (kept["title"], kept["model"]["cell"]) == ("Tiny, variant No clip and cell/GRU", "gru")
+    again = infolm("train", "tiny.yaml", "--variant", "No clip", "seed=4", "--resume")
+    assert again.code == 0, again.err
+    assert infolm("train", "runs/tiny-no-clip", "--resume").code == 0
+
+
+def test_a_variant_that_is_not_there(infolm, small_text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = variants_file(tmp_path, small_text)
+    one_sentence(
+        infolm("train", path, "--variant", "no-clip"),
+        "has no variant 'no-clip', did you mean 'No clip'? (there are No clip, cell/GRU)",
+    )
+    assert not Path("runs").exists()
+    one_sentence(
+        infolm("train", "awd-lstm/demo", "--variant", "x"), "awd-lstm/demo has no variants"
+    )
+    assert infolm("train", path, "--out", "run").code == 0
+    one_sentence(
+        infolm("train", "run", "--resume", "--variant", "No clip"),
+        "--variant is for a recipe, and run has one already",
+    )
 
 
 def test_corpora_are_listed(infolm):
     done = infolm("corpora")
     assert done.code == 0
     names = ["ptb", "ptb-char", "wikitext-2", "wikitext-103", "enwik8", "text8", "python-docs"]
-    names += ["markov", "hmm", "grammar", "reverse-copy", "yelp", "uniform"]
+    names += ["markov", "hmm", "grammar", "reverse-copy", "yelp", "uniform", "mwc-en", "mwc-fi"]
     assert all(re.search(rf"^ *{name} ", done.out, re.MULTILINE) for name in names)
     assert {entry["name"] for entry in json.loads(infolm("corpora", "--json").out)} == set(names)
 

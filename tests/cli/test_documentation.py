@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SHORT = ["train.max_steps=2", "train.validate_every=1", "feed.batch=4"]
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*DOCUMENTS, ROOT / "CONTRIBUTING.md", *(ROOT / "results").glob("*.md")])
 
 
 HERE = (
@@ -54,8 +55,13 @@ def tasks(folder: Path) -> None:
     sentences = "a\t1\t\tthe cat sat .\na\t0\t*\tcat the sat .\n"
     context = "The cat sat on the mat."
     answer = {"answer_start": 4, "text": "cat"}
-    question = {"id": "1", "question": "Who sat?", "answers": [answer]}
-    paragraphs = [{"context": context, "qas": [question]}]
+    paragraphs = [
+        {
+            "context": f"{context}{end}",
+            "qas": [{"id": end, "question": "Who?", "answers": [answer]}],
+        }
+        for end in ("!", "?")  # two, so that dev can be halved
+    ]
     for split in ("train", "dev"):
         (folder / "glue" / "CoLA" / f"{split}.tsv").write_text(4 * sentences)
         content = {"version": "1.1", "data": [{"title": "cat", "paragraphs": paragraphs}]}
@@ -84,7 +90,7 @@ def test_every_command_runs(document, infolm, tmp_path, small_text, monkeypatch)
                 Path(target).write_text(done.out)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", PAGES, ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_every_file_it_points_to_is_there(document):
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", document.read_text()):
         assert (document.parent / target).exists(), target

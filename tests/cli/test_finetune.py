@@ -1,6 +1,7 @@
 """`infolm finetune`: a table or JSON, a folder for transformers, and refusals before any work."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -56,10 +57,13 @@ def test_json_has_everything_and_is_the_same_again(infolm, encoder, sst2, tmp_pa
         "train": {"examples": 96, "cut": 0},
         "dev": {"examples": 32, "cut": 0},
     }
+    assert told["choice"] == {"on": "half", "examples": {"dev": {"choosing": 16, "reported": 16}}}
+    assert told["head"] == "pooler"
     assert told["majority"] == {"dev": {"accuracy": 0.5}}
+    assert told["best_constant"] == {"dev": {"answer": "0", "scores": {"accuracy": 0.5}}}
     assert [(t["batch"], t["seed"]) for t in told["trials"]] == [(16, 1), (16, 2), (32, 1), (32, 2)]
     for trial in told["trials"]:
-        values = [epoch["dev"]["dev"]["accuracy"] for epoch in trial["by_epoch"]]
+        values = [epoch["choice"]["dev"]["accuracy"] for epoch in trial["by_epoch"]]
         assert len(values) == 2
         assert trial["best_epoch"] == 1 + values.index(max(values))
     assert [row["seeds"] for row in told["configurations"]] == [2, 2]
@@ -83,12 +87,19 @@ def test_a_table_and_a_folder_of_its_own_for_each_variant(infolm, encoder, sst2)
         "accuracy, last epoch",
         "±",
         "most frequent class",
-        "chosen on the examples that it is measured on",
+        "best constant: ",
+        "chosen on one half of dev and measured on the other",
+        "dev: 16 to choose by, 16 reported.",
         "train: 96 examples, 0 cut to 32 tokens.",
         str(encoder / "finetuned" / "sst2"),
     ):
         assert part in done.out
-    assert infolm(*asked, "--fresh", "--share", 0.5).code == 0
+    assert "GLUE's average" not in done.out  # of a single task
+    again = infolm(*asked, "--fresh", "--share", 0.5, "--choose-on", "dev", "--head", "linear")
+    assert again.code == 0, again.err
+    assert "chosen on the examples that it is measured on" in again.out
+    told = json.loads((encoder / "finetuned" / "sst2-fresh-0.5" / "results.json").read_text())
+    assert (told["head"], told["choice"]["on"]) == ("linear", "dev")
     made = {path.name for path in (encoder / "finetuned").iterdir()}
     assert made >= {"sst2", "sst2-fresh-0.5"}
     assert not [name for name in made if name.startswith(".")]
@@ -101,7 +112,11 @@ def test_questions(infolm, encoder, tmp_path):
     told = json.loads(done.out)
     assert told["chosen_by"] == "f1"
     assert set(told["chosen"]["dev"]["dev"]) == {"f1", "exact_match"}
-    assert told["majority"] is None
+    assert told["majority"] is told["best_constant"] is None
+    assert told["windows"] == "answer"
+    assert told["chosen"]["files"] == ["predictions.json"]
+    predictions = json.loads((encoder / "finetuned" / "squad" / "predictions.json").read_text())
+    assert len(predictions) == 16
     assert told["examples"]["dev"]["examples"] == 16
     done = infolm("finetune", encoder, "--task", "squad", "--data", data, "--epochs", 1)
     assert "windows of at most 32 tokens" in done.out
@@ -125,10 +140,58 @@ def test_the_grid_is_tried(infolm, encoder, sst2, tmp_path, monkeypatch):
     monkeypatch.setattr(search, "search", stop)
     asked = ("finetune", encoder, "--task", "sst2", "--data", sst2, "--grid")
     infolm(*asked, "--seeds", 5)
-    assert tried == search.grid(search.RATES, search.BATCHES, 10, 5)
+    assert tried == search.grid(search.HIGH_RATES, search.BATCHES, 10, 5)  # it has 16 columns
     tried.clear()
-    infolm(*asked, "--batch", 32)
-    assert tried == search.grid(search.RATES, [32], 10, 1)
+    infolm(*asked, "--batch", 32, "--fresh")
+    assert tried == search.grid(search.HIGH_RATES, [32], 10, 1)
+    monkeypatch.setattr(search, "NARROW", 16)
+    tried.clear()
+    infolm(*asked)
+    assert tried == search.grid(search.RATES, search.BATCHES, 10, 1)
+
+
+def test_one_answer_to_everything_is_warned_of(infolm, encoder, sst2, tmp_path):
+    asked = ("finetune", encoder, "--task", "sst2", "--data", sst2, "--epochs", 1)
+    out = tmp_path / "out"
+    done = infolm(*asked, "--learning-rate", 1e-9, "--head", "linear", "--out", out)
+    told = json.loads((out / "results.json").read_text())
+    answers = told["trials"][0]["by_epoch"][0]["answers"]["dev"]
+    warned = "the chosen model gives the same answer to all 32 examples of dev"
+    assert answers == 1
+    assert warned in done.err
+    assert told["warnings"][0].startswith(warned)
+
+
+def test_the_average_of_several_tasks(infolm, encoder, sst2, tmp_path):
+    run = tmp_path / "run"  # without what other tests leave
+    shutil.copytree(encoder, run, ignore=shutil.ignore_patterns("finetuned"))
+    rte = tmp_path / "rte"
+    rte.mkdir()
+    lines = (sst2 / "train.tsv").read_text().splitlines()[1:]
+    words = {"0": "entailment", "1": "not_entailment"}
+    pairs = [f"{s}\tthe cat\t{words[label]}" for s, label in (line.split("\t") for line in lines)]
+    for name in ("train.tsv", "dev.tsv"):
+        (rte / name).write_text("\n".join(["sentence1\tsentence2\tlabel", *pairs]) + "\n")
+    (rte / "test.tsv").write_text("index\tsentence1\tsentence2\n0\tthe good cat\tthe cat\n")
+    assert infolm("finetune", run, *QUICK, "--data", sst2).code == 0
+    asked = ("finetune", run, *QUICK[2:], "--task", "rte", "--data", rte)
+    done = infolm(*asked)
+    assert done.code == 0, done.err
+    assert "(2 of 8 tasks, without cola, mrpc, qqp, mnli, qnli, stsb)" in done.out
+    folder = run / "finetuned"
+    assert "The chosen model, RTE.tsv and results.json are in" in done.out
+    head, line = (folder / "rte" / "RTE.tsv").read_text().splitlines()
+    assert head == "index\tprediction"
+    assert line.split("\t")[1] in words.values()
+    values = [
+        json.loads((folder / task / "results.json").read_text())["chosen"]["dev"]["dev"]["accuracy"]
+        for task in ("sst2", "rte")
+    ]
+    done = infolm("finetune", run, "--average", "--json")
+    average = json.loads(done.out)[0]
+    assert average["leaderboard"] == average["paper"] == pytest.approx(sum(values) / 2)
+    said = f"{50 * sum(values):.1f} as the leaderboard averages"
+    assert said in infolm("finetune", run, "--average").out
 
 
 def test_bad_input_is_refused_before_any_training(infolm, encoder, trained, sst2, tmp_path):
@@ -143,6 +206,8 @@ def test_bad_input_is_refused_before_any_training(infolm, encoder, trained, sst2
     refused(*QUICK, run=tmp_path, words=("recipe.yaml", "config.json"))
     refused("--task", "sst", words=("'sst'", "sst2"))
     refused(*QUICK, data=tmp_path / "nowhere", words=("nowhere",))
+    refused(words=("--task is missing", "--average"))
+    refused("--average", words=("no result of a GLUE task",), run=tmp_path)
     refused(*QUICK, "--length", 33, words=("--length 33", "32"))
     refused(*QUICK, "--share", 0, words=("--share 0",))
     refused(*QUICK, "--share", 1.5, words=("--share 1.5",))

@@ -95,6 +95,70 @@ def test_measurements(infolm, runs, kind):
     assert fewer["melbo_nll"]["value"] < with_eos["melbo_nll"]["value"]
 
 
+def test_what_is_drawn_and_how_much_is_asked_on_the_command_line(infolm, runs):
+    def measured(*options):
+        done = infolm(
+            *("evaluate", runs / "mim", "--split", "test", "--codes", "4", *options, "--json")
+        )
+        assert done.code == 0, done.err
+        return {(m["metric"], m["method"]): m for m in json.loads(done.out)}
+
+    plain = measured()
+    method = "latent code"
+    assert "5 codes of q(z | x)" in plain["melbo_nll", method]["convention"]
+    assert plain["importance_weighted_nll", method]["tokens"] == 20 * 6  # all lines, five words
+    assert plain["melbo_perplexity_without_eos", method]["tokens"] == 100
+    assert "the likeliest words from the mean" in plain["bleu_mean", method]["convention"]
+    assert {"distinct_reconstructions", "bleu_shuffled", "likelihood_gain"} < {m for m, _ in plain}
+    asked = measured("--nz", "3", "--sentences", "8", "--bleu-words", "sampled")
+    assert "3 codes of q(z | x)" in asked["melbo_nll", method]["convention"]
+    assert asked["importance_weighted_nll", method]["tokens"] == 8 * 6
+    drawn = asked["bleu_mean", "latent code, sampled words"]
+    assert "words drawn from the mean" in drawn["convention"]
+    assert ("bleu_mean", method) not in asked
+    kept = json.loads((runs / "mim" / "measurements.json").read_text())
+    methods = {m["method"] for m in kept if m["metric"] == "bleu_mean"}
+    assert methods == {method, "latent code, sampled words"}  # one does not replace the other
+
+
+def test_the_training_split_is_measured_by_a_prior_that_has_not_seen_it(infolm, runs):
+    options = ("--codes", "2", "--sentences", "10", "--json")
+    done = infolm("evaluate", runs / "mim", "--split", "train", *options)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert {m["split"] for m in found} == {"train"}
+    (weighted,) = [m for m in found if m["metric"] == "importance_weighted_nll"]
+    assert "the prior is N(0, 1)" in weighted["convention"]
+    assert "of these 360 sentences" in next(
+        m["convention"] for m in found if m["metric"] == "melbo_nll"
+    )
+
+
+def test_sampled_codes(infolm, runs, tmp_path):
+    """The paper's way, by name; a VAE's are wide enough to be seen."""
+    between = ("generate", runs / "vae", "--interpolate", "the sun", "is sea", "--sampled")
+    texts = [
+        infolm(*between, "--seed", seed, *z).out
+        for seed in (1, 2)
+        for z in ((), ("--z", "mean"), ("--z", "sampled"))
+    ]
+    assert texts[0] == texts[1] != texts[2]
+    assert texts[3] == texts[4]
+    assert texts[2] != texts[5]
+    done = infolm("generate", runs / "vae", "--answer", "the moon", "--z", "sampled", "--json")
+    assert len(json.loads(done.out)) == 3, done.err
+    file = tmp_path / "questions.tsv"
+    file.write_text("the sun\tis sun\t1\nthe sun\tis sea\t0\nthe sea\tis sun\t0\nthe sea\tsea\t1\n")
+    done = infolm("evaluate", runs / "vae", "--rank", file, "--z", "sampled", "--seed", 3, "--json")
+    found = {m["method"]: m for m in json.loads(done.out)}
+    assert "codes are drawn with seed 3" in found["latent code, sampled codes"]["convention"]
+    refused = infolm("generate", runs / "ae", "--answer", "the moon", "--z", "sampled")
+    one_sentence(refused, "--z sampled", "points")
+    one_sentence(infolm("evaluate", runs / "ae", "--rank", file, "--z", "sampled"), "points")
+    one_sentence(infolm("generate", runs / "vae", "--z", "sampled"), "--interpolate and --answer")
+    one_sentence(infolm("evaluate", runs / "vae", "--z", "sampled"), "add --rank")
+
+
 def test_the_code_of_an_auto_encoder_is_all_but_a_point(runs):
     """Nothing has taught its variance, so it is opened with the least."""
     run = LatentRun.open(runs / "ae")
@@ -129,6 +193,7 @@ def test_bad_input(infolm, runs, tmp_path, small_text):
     infolm("train", recipe, "--out", tmp_path / "lm")
     one_sentence(infolm("generate", tmp_path / "lm", "--interpolate", "a", "b"), "no latent code")
     one_sentence(infolm("evaluate", tmp_path / "lm", "--rank", tmp_path / "x"), "no latent code")
+    one_sentence(infolm("evaluate", tmp_path / "lm", "--split", "train"), "--split", "latent code")
     with pytest.raises(InfolmError, match=r"has no latent code.*model\.kind is sentence"):
         SentenceVectors.open(tmp_path / "lm")
     long = tmp_path / "long.yaml"

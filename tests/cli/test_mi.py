@@ -165,7 +165,7 @@ def drawn(monkeypatch):
 
 TEXT_KEYS = {
     *("text", "split", "kind", "tokens", "types", "length", "gap", "stride"),
-    *("exact", "unit", "estimates"),
+    *("pairs", "exact", "unit", "estimates"),
 }
 
 
@@ -175,8 +175,8 @@ def test_a_corpus_whose_information_is_known(infolm, drawn):
     assert set(result) == TEXT_KEYS
     truth = synthetic.markov().segment_information(3, 1, 3)
     assert result["exact"] == pytest.approx(truth)
-    expected = ("markov", "train", "word", 3000, 3, 1, 7)
-    keys = ("text", "split", "kind", "tokens", "length", "gap", "stride")
+    expected = ("markov", "train", "word", 3000, 3, 1, 1, 2994)
+    keys = ("text", "split", "kind", "tokens", "length", "gap", "stride", "pairs")
     assert tuple(result[key] for key in keys) == expected
     (estimate,) = result["estimates"]
     assert set(estimate) == KEYS
@@ -184,6 +184,7 @@ def test_a_corpus_whose_information_is_known(infolm, drawn):
     assert estimate["samples"] == 3000 // 7
     done = infolm("mi", "markov", *options, "--split", "valid", "--bits", "-e", "mine,nwj")
     assert "214 pairs of segments of the valid split of markov (1,500 word tokens" in done.out
+    assert "learnt from 1,494 pairs, one every 1 tokens" in done.out
     assert done.out.splitlines()[-1] == f"exact: {truth / math.log(2):.4f} bits"
     assert [line.split()[0] for line in done.out.splitlines() if " to " in line] == ["mine", "nwj"]
 

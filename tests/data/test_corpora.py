@@ -226,7 +226,8 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(
 def test_the_registry_is_complete() -> None:
     known = registry()
     assert list(known) == [
-        *("ptb", "ptb-char", "wikitext-2", "wikitext-103", "enwik8", "text8", "yelp"),
+        *("ptb", "ptb-char", "wikitext-2", "wikitext-103", "enwik8", "text8"),
+        *("mwc-en", "mwc-fi", "yelp"),
         *("python-docs", "markov", "hmm", "grammar", "reverse-copy", "uniform"),
     ]
     for info in known.values():
@@ -252,6 +253,27 @@ def test_a_corpus_of_one_file_is_cut_at_fixed_bytes(
     corpus = load(DataConfig.model_validate({"corpus": "tiny", "tokens": tokens}))
     sizes = [split.bytes for split in corpus.splits.values()]
     assert sizes == ([9, 4, 4] if tokens == "byte" else [10, 3, 4])
+
+
+@pytest.mark.parametrize("language", ["en", "fi"])
+def test_wikipedia_articles_of_two_languages_are_read_as_they_are_published(
+    language: str, folders: Path
+) -> None:
+    texts = {"tr": "= Äiti =\nAn e\u0301tude .\n", "va": "ä b\n", "te": "Ö\n"}
+    folder = folders / "data" / "mwc" / f"wiki_{language}" / "ptb_format_large"
+    folder.mkdir(parents=True)
+    for part, text in texts.items():
+        (folder / f"wiki_{language}.{part}.raw.unk").write_text(text, encoding="utf-8")
+        (folder / f"wiki_{language}.{part}").write_text("lower case, for words\n")
+    corpus = load(DataConfig(corpus=f"mwc-{language}", tokens="char"))
+    assert text_of(corpus)["train"] == texts["tr"]
+    sizes = {name: len(split.tokens) for name, split in corpus.splits.items()}
+    assert sizes == {"train": len(texts["tr"]), "valid": len(texts["va"]), "test": len(texts["te"])}
+
+
+def test_a_corpus_that_is_not_downloaded_says_where_its_files_go(folders: Path) -> None:
+    with pytest.raises(InfolmError, match=r"mwc/wiki_fi/ptb_format_large/wiki_fi\.tr\.raw\.unk"):
+        load(DataConfig(corpus="mwc-fi", tokens="char"))
 
 
 def test_the_users_folder_is_looked_at_after_the_data_folder(folders: Path) -> None:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from infolm.data import pairs as pairs_module
 from infolm.data.corpora import DataConfig, load
-from infolm.data.pairs import SentencePairs, draw_near, segments, sentences
+from infolm.data.pairs import HeldOutPairs, SentencePairs, draw_near, segments, sentences
 from infolm.data.stream import PADDING
 from infolm.errors import InfolmError
 
@@ -186,3 +187,26 @@ def test_a_small_corpus_gives_small_batches():
 def test_too_few_sentences_are_refused(lines):
     with pytest.raises(InfolmError, match="two pairs at least"):
         SentencePairs(numbered(lines), 12, 0.3, 1)
+
+
+def test_held_out_pairs_are_neighbours_in_groups_drawn_once(monkeypatch):
+    text = "\n= a =\n\n" + "b . c c . d . a b c d .\n" * 6 + "\n= d =\n\n" + "a . b .\n" * 8
+    found = sentences(encoded(text), EOS, [STOP], EQUALS)
+    sizes = np.diff(found.bounds)
+    pairs = HeldOutPairs.draw(found, 4, longest=5)
+    first = pairs.first.flatten()
+    assert pairs.first.shape[1] == 4
+    assert len(set(first)) == len(first) == pairs.pairs
+    assert (found.document[first] == found.document[first + 1]).all()
+    there = np.flatnonzero(found.document[:-1] == found.document[1:])
+    short = there[(sizes[there] <= 5) & (sizes[there + 1] <= 5)]
+    assert len(short) < len(there)  # the titles, which are long, are in no pair
+    assert set(first) <= set(short)
+    assert len(short) - len(first) < 4  # what fills no group
+    assert pairs.tokens == sum(sizes[i] for i in set(first) | set(first + 1))
+    again = HeldOutPairs.draw(found, 4, longest=5)
+    assert (again.first == pairs.first).all()
+    monkeypatch.setattr(pairs_module, "MOST_HELD_OUT", 9)
+    assert HeldOutPairs.draw(found, 4, longest=5).first.shape == (2, 4)
+    assert HeldOutPairs.draw(found, 99, longest=5).first.shape == (1, 9)
+    assert HeldOutPairs.draw(segments(np.arange(10), 4), 4, 5) is None

@@ -128,6 +128,27 @@ def test_n_grams_are_the_hidden_spans_of_their_owners(tokenizer):
         assert owners.tolist() == (batch.places // 32).tolist()
 
 
+def test_nothing_of_a_masked_n_gram_is_to_be_seen_by_its_anchor(tokenizer):
+    """Four n-grams in five are masked; of the others half are shown as they are."""
+    fates, visible = [], []
+    for batch in a_pass(feed(tokenizer, text(tokenizer, 60_000), masking="spans")):
+        shown = np.split(batch.tokens.reshape(-1)[batch.places], np.cumsum(batch.sizes - 2)[:-1])
+        for tokens, row, size, masked in zip(
+            shown, batch.ngrams, batch.sizes, batch.masked, strict=True
+        ):
+            assert masked == (tokens == tokenizer.special.mask).all()
+            if masked:
+                assert not (tokens == row[1 : size - 1]).any()
+            fates.append(masked)
+            visible.append((tokens == row[1 : size - 1]).all())
+    for found, expected in (
+        (fates, masking.MASKED),
+        (visible, 1 - masking.MASKED - masking.RANDOM),
+    ):
+        error = np.sqrt(expected * (1 - expected) / len(found))
+        assert abs(np.mean(found) - expected) < 4 * error
+
+
 def test_most_of_what_is_hidden_is_shown_as_a_mask(tokenizer):
     batches = a_pass(feed(tokenizer, text(tokenizer, 40_000)))
     shown = np.concatenate([batch.tokens.reshape(-1)[batch.places] for batch in batches])

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ def test_what_was_written_is_read(tmp_path: Path, types: int, dtype: type) -> No
     assert split.tokens.tolist() == [1, 2, 3, 65535, 0]
     assert (split.lines, split.words, split.characters, split.bytes) == (2, 3, 4, 5)
     assert split.unknown == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["train"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["train", "train.blocks"]
 
 
 def test_every_changed_byte_is_noticed(tmp_path: Path) -> None:
@@ -45,15 +46,58 @@ def test_a_truncated_file_is_noticed(tmp_path: Path, size: int) -> None:
         store.read(path, "vocabulary")
 
 
-def test_the_tokens_of_a_large_file_are_verified_on_request(
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "BLOCK", 4)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_every_changed_byte_of_every_block_is_noticed_and_its_place_told(tmp_path: Path) -> None:
+    path = write(tmp_path / "train")
+    assert len(json.loads(store.blocks_of(path).read_bytes())["sha256"]) == 3
+    whole = path.read_bytes()
+    for at in range(store.HEADER, len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        store.read(path, "vocabulary", verify=False)
+        begins = at - at % 4
+        with pytest.raises(DamagedError, match=f"from byte {begins:,} on"):
+            store.read(path, "vocabulary")
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda blocks: blocks.unlink(),  # an earlier release
+        lambda blocks: blocks.write_bytes(b"{"),
+        lambda blocks: blocks.write_text("1"),
+        lambda blocks: blocks.write_text(blocks.read_text().replace('["', '["0')),
+        lambda blocks: blocks.write_text(blocks.read_text().replace('"tokens": "', '"tokens": "0')),
+        lambda blocks: blocks.write_text('{"sha256": [], "block": 4, "tokens": ""}'),
+    ],
+)
+def test_damaged_blocks_condemn_no_sound_tokens_and_are_made_anew(tmp_path: Path, damage) -> None:
+    path = write(tmp_path / "train")
+    right = store.blocks_of(path).read_bytes()
+    damage(store.blocks_of(path))
+    assert len(store.read(path, "vocabulary").tokens) == 5
+    assert store.blocks_of(path).read_bytes() == right
+    damage(store.blocks_of(path))
+    path.write_bytes(path.read_bytes()[:-1] + b"\7")
+    with pytest.raises(DamagedError, match="checksum"):
+        store.read(path, "vocabulary")
+
+
+def test_the_digest_of_blocks_does_not_depend_on_the_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "_ALWAYS_VERIFY", 0)
-    path = write(tmp_path / "train")
-    path.write_bytes(path.read_bytes()[:-1] + b"\7")
-    assert len(store.read(path, "vocabulary").tokens) == 5
-    with pytest.raises(DamagedError, match="checksum"):
-        store.read(path, "vocabulary", verify=True)
+    monkeypatch.setattr(store, "BLOCK", 6)
+    tokens = np.arange(50)
+    for name, cuts in {"a": [], "b": [1, 2, 30], "c": [3, 49]}.items():
+        parts = [(part, Counts()) for part in np.split(tokens, cuts)]
+        store.write(tmp_path / name, 9, "v", parts)
+        store.read(tmp_path / name, "v")
+    assert len({store.blocks_of(tmp_path / name).read_bytes() for name in "abc"}) == 1
 
 
 def test_tokens_of_another_vocabulary_are_refused(tmp_path: Path) -> None:
@@ -71,4 +115,4 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path) -> 
     with pytest.raises(OSError, match="No space"):
         store.write(path, 9, "vocabulary", failing())
     assert len(store.read(path, "vocabulary").tokens) == 5
-    assert list(tmp_path.iterdir()) == [path]
+    assert set(tmp_path.iterdir()) == {path, store.blocks_of(path)}

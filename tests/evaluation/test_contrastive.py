@@ -1,5 +1,7 @@
 """Held-out text by an encoder's objective: means, errors, and hidden words among all words."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -72,6 +74,33 @@ def test_the_best_scores_among_few_give_the_probability_among_all():
     assert found["vocabulary_nll"] == pytest.approx(-float(log_p[contexts, words].mean()), abs=1e-5)
     right = (log_p[contexts].argmax(1) == words).float().mean()
     assert float(found["accuracy"]) == float(right)
+
+
+def test_words_that_are_all_as_likely_are_told_by_chance():
+    tokens = torch.randint(5, (3, 4), generator=torch.Generator().manual_seed(0))
+    batch = SequenceBatch(tokens, torch.tensor([0, 3, 5, 11]), torch.tensor([1, 4, 0, 2]))
+
+    def nothing(model, batch, carry):
+        return Estimate(torch.tensor(0.0), {}, 4)
+
+    found = AmongAll(nothing, torch.zeros(5))(Known(torch.zeros(5, 5)), batch, None).terms
+    assert float(found["accuracy"]) == pytest.approx(1 / 5)
+    assert float(found["ties"]) == 1
+    assert float(found["vocabulary_nll"]) == pytest.approx(math.log(5))
+    two = torch.zeros(5, 5).index_fill(1, torch.tensor([0, 1]), 1.0)  # two words share the top
+    found = AmongAll(nothing, torch.zeros(5))(Known(two), batch, None).terms
+    assert float(found["accuracy"]) == pytest.approx((1 / 2 + 0 + 1 / 2 + 0) / 4)
+
+
+def test_the_accuracys_convention_says_how_many_ties_there_were():
+    counts = np.array([5.0, 3.0])
+    found = {"accuracy": Tally(np.array([0.5, 1.0]), counts), "nll": Tally(np.ones(2), counts)}
+    found["ties"] = Tally(np.array([0.4, 0.0]), counts)
+    listed = contrastive_measurements(found, "test", "among few", "pair", "so")
+    assert {m.metric: m.convention for m in listed} == {
+        "accuracy": "so; the right one tied with others in 2: each counts 1 / their number",
+        "nll": "so",
+    }
 
 
 def test_measurements_say_what_they_are():

@@ -1,7 +1,9 @@
 """Dynamic evaluation: against literal loops, its order, its limits, and weights left alone."""
 
 import copy
+import json
 import math
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -9,22 +11,23 @@ import torch
 from torch.nn import functional
 
 from infolm.errors import InfolmError
-from infolm.evaluation import dynamic
 from infolm.evaluation.dynamic import (
+    FORMER_STATISTICS,
     DynamicSettings,
+    StatisticsSettings,
     climb,
     dynamic_stream,
     gradient_statistics,
     tune,
 )
 from infolm.evaluation.likelihood import log_probs
-from infolm.evaluation.monte_carlo import MonteCarlo, MonteCarloSettings
+from infolm.evaluation.monte_carlo import MonteCarlo, MonteCarloSettings, monte_carlo_stream
 from infolm.models.recurrent import (
     DropoutConfig,
     MogrifierConfig,
+    ProjectedSoftmaxConfig,
     RecurrentConfig,
     RecurrentModel,
-    SoftmaxConfig,
 )
 
 VOCABULARY = 9
@@ -59,28 +62,35 @@ def read(model, settings, statistics=None, tokens=TOKENS, **options):
 def mean_loss(model, inputs, targets, state):
     """Cross entropy without infolm's own loss, and the state without its gradient."""
     output = model(inputs[:, None], state)
-    logits = functional.linear(output.hidden[:, 0], model.embedding, model.softmax.bias)
+    logits = functional.linear(output.dropped[:, 0], model.embedding, model.softmax.bias)
     log_p = -functional.cross_entropy(logits, targets, reduction="none")
     return log_p, [tuple(t.detach() for t in layer) for layer in output.state]
 
 
-def slow(model, settings, statistics, tokens=TOKENS):
-    """Measure a segment, then move every weight, one tensor after the other, by the equations."""
-    model = copy.deepcopy(model).eval()
+def slow(model, settings, statistics, tokens=TOKENS, seeds=None, rate=1.0):
+    """Measure a segment, then move every weight, one tensor after the other, by the equations.
+
+    seeds: of one dropout sample: each segment has masks of the next one, at `rate` x the rates.
+    """
+    model = copy.deepcopy(model).train(seeds is not None)
     start = {name: p.detach().clone() for name, p in model.named_parameters()}
     text = torch.from_numpy(tokens.astype(np.int64))
     state, out = model.initial_state(1), []
     every = torch.cat([s.sqrt().flatten() for s in statistics.values()])
     for first in range(0, len(text) - 1, settings.segment):
         last = min(first + settings.segment, len(text) - 1)
-        log_p, state = mean_loss(model, text[first:last], text[first + 1 : last + 1], state)
+        if seeds is not None:
+            torch.manual_seed(int(torch.randint(2**62, (), generator=seeds)))
+        with model.dropout_scaled(rate):
+            log_p, state = mean_loss(model, text[first:last], text[first + 1 : last + 1], state)
         out += log_p.tolist()
         model.zero_grad()
         (-log_p.mean()).backward()
         with torch.no_grad():
             for name, p in model.named_parameters():
                 rms = statistics[name].sqrt()
-                d = torch.minimum(settings.decay * rms / every.mean(), torch.ones_like(rms))
+                mean = rms.mean() if settings.mean == "tensor" else every.mean()
+                d = torch.minimum(settings.decay * rms / mean, torch.ones_like(rms))
                 new = p - settings.rate * p.grad / (rms + settings.epsilon) + d * (start[name] - p)
                 p.copy_(new)
     return np.array(out)
@@ -90,6 +100,22 @@ def test_the_rms_rule_equals_a_literal_loop():
     ours = read(MODEL, RMS, STATISTICS)
     np.testing.assert_allclose(ours, slow(MODEL, RMS, STATISTICS), rtol=0, atol=1e-10)
     assert np.abs(ours - log_probs(MODEL, TOKENS, 7))[7:].max() > 0.01  # it does something
+
+
+def test_the_mean_of_rms_is_over_all_parameters_or_over_those_of_a_tensor():
+    by_tensor = replace(RMS, mean="tensor")
+    ours = read(MODEL, by_tensor, STATISTICS)
+    np.testing.assert_allclose(ours, slow(MODEL, by_tensor, STATISTICS), rtol=0, atol=1e-10)
+    assert np.abs(ours - read(MODEL, RMS, STATISTICS)).max() > 1e-4
+
+
+def test_a_tensor_that_no_gradient_reaches_stays_where_it_is():
+    still = {name: torch.zeros_like(square) for name, square in STATISTICS.items()}
+    for mean in ("all", "tensor"):
+        settings = replace(RMS, mean=mean, epsilon=1.0)
+        mixed = STATISTICS | {"softmax.bias": still["softmax.bias"]}
+        assert np.isfinite(read(MODEL, settings, mixed)).all()
+        assert np.isfinite(read(MODEL, settings, still)).all()
 
 
 def test_a_decay_that_is_cut_off_at_one_starts_every_segment_anew():
@@ -191,7 +217,7 @@ def test_an_exception_leaves_them_so_too():
         {"cell": "rewired", "connections": "residual", "tied": False},
         {"cell": "multiplicative"},
         {"cell": "lstm", "capped": True, "mogrifier": MogrifierConfig(rounds=3, rank=2)},
-        {"softmax": SoftmaxConfig(experts=3)},
+        {"softmax": ProjectedSoftmaxConfig(experts=3)},
     ],
     ids=lambda options: "-".join(map(str, options)),
 )
@@ -206,22 +232,21 @@ def test_every_model_can_be_adapted(options):
     assert moved[-20:].mean() > log_probs(model, repeated, 50)[-20:].mean() + 0.1
 
 
-def test_statistics_are_the_mean_square_of_batch_gradients(monkeypatch):
-    monkeypatch.setattr(dynamic, "COLUMNS", 3)
-    monkeypatch.setattr(dynamic, "STEPS", 10)
-    monkeypatch.setattr(dynamic, "BATCHES", 4)
+@pytest.mark.parametrize(("batches", "read"), [(4, 4), (None, 13), (1000, 13)])
+def test_statistics_are_the_mean_square_of_batch_gradients(batches, read):
+    """Of some batches or of the whole text: 3 columns of 133 tokens are 13 batches of 10."""
     height = len(TRAIN) // 3
     folded = torch.from_numpy(TRAIN[: 3 * height].astype(np.int64)).reshape(3, height).T
     state, sums = MODEL.initial_state(3), [torch.zeros_like(p) for p in MODEL.parameters()]
-    for k in range(4):
+    for k in range(read):
         cut = folded[10 * k : 10 * k + 11]
         output = MODEL(cut[:-1], state)
         state = [tuple(t.detach() for t in layer) for layer in output.state]
         logits = functional.linear(output.hidden, MODEL.embedding, MODEL.softmax.bias)
         loss = functional.cross_entropy(logits.reshape(30, -1), cut[1:].reshape(-1))
         for total, g in zip(sums, torch.autograd.grad(loss, list(MODEL.parameters())), strict=True):
-            total += g.square() / 4
-    found = gradient_statistics(MODEL, TRAIN)
+            total += g.square() / read
+    found = gradient_statistics(MODEL, TRAIN, StatisticsSettings(batches, 3, 10))
     assert list(found) == [name for name, _ in MODEL.named_parameters()]
     for ours, expected in zip(found.values(), sums, strict=True):
         torch.testing.assert_close(ours, expected)
@@ -238,13 +263,91 @@ def test_without_statistics_the_rms_rule_says_what_it_needs():
         read(MODEL, RMS)
 
 
-def test_samples_measure_the_adapted_weights():
-    """Without dropout, samples that go along say what the adapted model itself says."""
-    samples = MonteCarlo(MODEL, MonteCarloSettings(samples=3, rate=0.0))
-    ours = read(MODEL, RMS, STATISTICS, samples=samples)
+def of_samples(settings=RMS, statistics=STATISTICS, temperatures=(1.0,), **options):
+    samples = MonteCarlo(MODEL, MonteCarloSettings(**options))
+    chunks = list(
+        dynamic_stream(MODEL, TOKENS, settings, statistics, temperatures, samples=samples)
+    )
+    return torch.cat([chunk.log_probs for chunk in chunks], 1).numpy(), chunks, samples
+
+
+@pytest.mark.parametrize("adaptation", ["own", "shared"])
+@pytest.mark.parametrize("samples", [1, 3])
+def test_without_dropout_samples_say_what_the_adapted_model_itself_says(adaptation, samples):
+    (ours,), *_ = of_samples(samples=samples, rate=0.0, adaptation=adaptation)
     np.testing.assert_allclose(ours, read(MODEL, RMS, STATISTICS), rtol=0, atol=1e-12)
-    samples = MonteCarlo(MODEL, MonteCarloSettings(samples=3, rate=1.0))
-    assert np.abs(read(MODEL, RMS, STATISTICS, samples=samples) - ours).max() > 0.01
+    (dropped,), *_ = of_samples(samples=samples, rate=1.0, adaptation=adaptation)
+    assert np.abs(dropped - ours).max() > 0.01
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+@pytest.mark.parametrize("settings", [RMS, replace(RMS, mean="tensor")], ids=["all", "tensor"])
+def test_own_adaptation_is_the_mean_of_separate_dynamic_evaluations(samples, settings):
+    """Each with masks of its own, that it is measured under and learns under."""
+    (ours,), chunks, found = of_samples(settings, samples=samples, rate=0.8, seed=5)
+    each = [
+        slow(MODEL, settings, STATISTICS, seeds=seeds, rate=0.8)
+        for seeds in MonteCarlo(MODEL, found.settings).generators()
+    ]
+    np.testing.assert_allclose(np.exp(ours), np.exp(each).mean(0), rtol=1e-9)
+    assert [len(chunk.targets) for chunk in chunks] == [7] * 9
+    if samples > 1:
+        shares = (np.exp(each) / np.exp(ours)).mean(1)
+        error = shares.std(ddof=1) / math.sqrt(samples)
+        assert found.standard_errors()[0] == pytest.approx(error, rel=1e-9)
+
+
+def test_shared_adaptation_measures_all_samples_with_one_set_of_weights():
+    """Weights that do not move are measured as Monte Carlo dropout alone does."""
+    still = DynamicSettings(rate=0.0, decay=0.0, segment=7)
+    (shared,), *_ = of_samples(still, samples=4, seed=2, adaptation="shared")
+    samples = MonteCarlo(MODEL, MonteCarloSettings(samples=4, span=7, seed=2))
+    plain = torch.cat([c.log_probs for c in monte_carlo_stream(samples, TOKENS)], 1)
+    np.testing.assert_allclose(shared, plain[0].numpy(), rtol=0, atol=1e-12)
+    (moved,), *_ = of_samples(samples=4, seed=2, adaptation="shared")
+    (own,), *_ = of_samples(samples=4, seed=2, adaptation="own")
+    assert np.abs(moved - own)[7:].max() > 0.01
+
+
+def test_own_adaptation_at_several_temperatures_and_what_it_leaves_behind():
+    weights, places = snapshot(MODEL)
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    both, chunks, _ = of_samples(samples=3, temperatures=(1.0, 0.5))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert places == [p.data_ptr() for p in MODEL.parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(weights, MODEL.parameters(), strict=True))
+    np.testing.assert_array_equal(both[0], of_samples(samples=3)[0][0])
+    np.testing.assert_array_equal(both[1], of_samples(samples=3, temperatures=(0.5,))[0][0])
+    assert torch.cat([chunk.hidden for chunk in chunks]).shape == (63, 5)
+    told = []
+    samples = MonteCarlo(MODEL, MonteCarloSettings(samples=3))
+    read(MODEL, RMS, STATISTICS, samples=samples, report=lambda *done: told.append(done))
+    assert told[-1] == (3 * 63, 3 * 63)
+    assert told == sorted(told)
+
+
+def test_an_exception_under_own_adaptation_leaves_the_weights_alone():
+    weights, places = snapshot(MODEL)
+
+    def fails(done, total):
+        if done > 80:
+            raise KeyboardInterrupt
+
+    samples = MonteCarlo(MODEL, MonteCarloSettings(samples=3))
+    with pytest.raises(KeyboardInterrupt):
+        read(MODEL, RMS, STATISTICS, samples=samples, report=fails)
+    assert places == [p.data_ptr() for p in MODEL.parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(weights, MODEL.parameters(), strict=True))
+    assert not MODEL.training
+
+
+def test_settings_are_read_again_and_old_ones_mean_what_they_meant():
+    settings = DynamicSettings(1e-3, 0.1, mean="tensor", statistics=StatisticsSettings(None, 9))
+    assert DynamicSettings.read(json.loads(json.dumps(asdict(settings)))) == settings
+    old = {"rate": 1e-3, "decay": 0.1, "epsilon": 1e-4, "segment": 20, "rule": "rms"}
+    assert DynamicSettings.read(old).mean == "all"
+    assert DynamicSettings.read(old).statistics == FORMER_STATISTICS
 
 
 def test_climbing_finds_the_bottom_of_a_valley_from_anywhere():
@@ -272,3 +375,6 @@ def test_bad_settings():
     for bad in ((-1, 0), (math.nan, 0), (0, -1), (0, 0, 0.0), (0, 0, 1e-3, 0)):
         with pytest.raises(InfolmError, match="dynamic evaluation needs"):
             DynamicSettings(*bad)
+    for bad in ((0,), (-1,), (None, 0), (200, 64, 0)):
+        with pytest.raises(InfolmError, match="statistics of gradients need"):
+            StatisticsSettings(*bad)

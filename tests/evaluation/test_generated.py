@@ -20,7 +20,7 @@ from infolm.evaluation.generated import (
     read_text,
     text_information,
 )
-from infolm.information.languages import MarkovChain
+from infolm.information.languages import HiddenMarkov, MarkovChain
 from infolm.information.registry import ESTIMATORS
 from infolm.information.segments import Segments
 
@@ -40,9 +40,19 @@ def test_a_chain_is_measured_beside_the_truth(chain):
     found = text_information(drawn_from(chain), length=2, gap=0, folds=2, steps=150)
     (estimate,) = found.estimates
     assert found.exact == pytest.approx(chain.segment_information(2, 0, 2))
-    assert found.stride == 4
+    assert (found.stride, found.pairs) == (1, 5997)
     assert estimate.samples == 1500
     assert 0.8 * found.exact < estimate.value < found.exact + 3 * estimate.stderr
+
+
+def test_a_hidden_markov_model_is_measured_below_the_truth():
+    """Two states that last, of which a token tells little: neighbours share what they tell."""
+    language = HiddenMarkov([[0.95, 0.05], [0.05, 0.95]], [[0.7, 0.2, 0.1], [0.1, 0.2, 0.7]])
+    found = text_information(drawn_from(language, 12000), length=3, gap=1, folds=2, steps=150)
+    (estimate,) = found.estimates
+    assert found.exact == pytest.approx(language.segment_information(3, 1, 3))
+    assert 0.6 * found.exact < estimate.value < found.exact + 3 * estimate.stderr
+    assert abs(estimate.permuted) < 3 * math.sqrt(2) * estimate.stderr  # of one fold, not two
 
 
 def test_segments_far_apart_share_nothing(chain):
@@ -62,20 +72,26 @@ def test_bits_for_the_truth_and_every_estimate(chain):
 
 
 def test_the_stride(chain, monkeypatch):
-    """By default no token is used twice, and a long text is not used up."""
+    """By default it is a sixth of a pair, and a long text is not used up."""
 
-    def pairs(**settings):
-        found = text_information(text, length=3, gap=2, folds=2, steps=2, **settings)
-        return found.stride, found.estimates[0].samples
+    def pairs(length=6, gap=1, **settings):
+        found = text_information(text, length=length, gap=gap, folds=2, steps=2, **settings)
+        return found.stride, found.pairs, found.estimates[0].samples
 
     text = drawn_from(chain, 2000)
-    assert pairs() == (8, 250)
-    assert pairs(stride=3) == (3, (2000 - 8) // 3 + 1)
+    assert pairs() == (2, (2000 - 13) // 2 + 1, math.ceil(994 / 7))  # every 14 tokens
+    assert pairs(length=1, gap=0) == (1, 1999, 1000)
+    assert pairs(stride=3) == (3, 663, math.ceil(663 / 5))
+    assert pairs(stride=13) == (13, 153, 153)
+    monkeypatch.setattr(generated, "MOST_READ", 90)
+    assert pairs() == (2, 994, 83)  # one in 12
+    assert pairs(stride=3) == (3, 663, 133)
     monkeypatch.setattr(generated, "MOST_PAIRS", 100)
-    assert pairs() == (20, 100)
+    monkeypatch.setattr(generated, "MOST_READ", 100)
+    assert pairs() == (20, 100, 100)
 
 
-@pytest.mark.parametrize(("stride", "overlap"), [(None, 0), (7, 1), (4, 1), (3, 2), (1, 7)])
+@pytest.mark.parametrize(("stride", "overlap"), [(8, 0), (7, 1), (4, 1), (3, 2), (None, 7)])
 def test_rows_that_share_tokens_are_kept_apart(chain, monkeypatch, stride, overlap):
     made = []
 
@@ -84,10 +100,10 @@ def test_rows_that_share_tokens_are_kept_apart(chain, monkeypatch, stride, overl
         return Segments(*arguments, **settings)
 
     monkeypatch.setattr(generated, "Segments", recorded)
-    text = drawn_from(chain, 800)
+    text = drawn_from(chain, 1200)
     text_information(text, length=3, gap=2, stride=stride, folds=2, steps=1)
     assert made == [overlap]
-    starts = np.arange(0, 100, stride or 8)
+    starts = np.arange(0, 100, stride or 1)
     assert overlap == np.count_nonzero(starts < 8) - 1
 
 
@@ -154,14 +170,15 @@ def test_no_pair_is_of_two_rows(monkeypatch):
         def __init__(self, *arguments, **settings):
             pass
 
-        def estimate(self, x, y):
-            made.append((x, y))
+        def estimate(self, x, y, apart):
+            made.append((x, y, apart))
 
     monkeypatch.setattr(generated, "Segments", Recorded)
     rows = np.repeat(np.arange(7)[:, None], 29, axis=1)
     text_information(TokenText("rows", None, "word", rows, 7), length=4, gap=2)
-    ((x, y),) = made
-    assert x.shape == y.shape == (7 * 2, 4)
+    ((x, y, apart),) = made
+    assert x.shape == y.shape == (7 * 20, 4)
+    assert apart.tolist() == [20 * row + at for row in range(7) for at in (0, 10)]
     assert (x == x[:, :1]).all()
     assert (x == y).all()
 
@@ -184,6 +201,7 @@ def test_measurements_of_a_text_and_of_its_shuffled_pairs(chain, monkeypatch):
     for each in results:
         assert (each.unit, each.split, each.tokens) == ("nats", "generated", 6000)
         assert each.method == "js-dv, 1,500 pairs of segments of a text"
+        assert "a pair every 1 tokens to learn from" in each.convention
     assert warning == "2 of 2 critics were still improving after 150 steps"
 
 
@@ -192,3 +210,8 @@ def test_the_shortest_text_that_can_be_measured(rows):
     """Ten folds need 400 pairs of 90 tokens."""
     length = least_tokens(rows) // rows
     assert rows * (length // 90) >= 400 > rows * ((length - 1) // 90)
+    for stride in (7, 60, 90, 200):
+        length = least_tokens(rows, stride) // rows
+        step = stride * math.ceil(90 / stride)
+        read = [rows * len(range(0, tokens - 89, step)) for tokens in (length - 1, length)]
+        assert read[0] < 400 <= read[1]

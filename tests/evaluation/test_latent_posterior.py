@@ -12,6 +12,7 @@ from infolm.errors import InfolmError
 from infolm.evaluation import posterior as module
 from infolm.evaluation.latent import log_likelihoods, posteriors
 from infolm.evaluation.posterior import (
+    above_noise,
     contrast,
     latent_entropy,
     mutual_information,
@@ -122,6 +123,36 @@ def test_variances_are_those_of_the_means():
     np.testing.assert_allclose(variances(posterior), np.var([[0, 1], [2, 1], [4, 1.3]], axis=0))
 
 
+@pytest.mark.parametrize("log_variance", [-10.0, -2.0, 0.0, 3.0])
+def test_units_above_the_noise_are_so_at_any_width(log_variance):
+    """Means with a variance of 0, 0.9, 1.1 and 100 times that of q(z | x); the sign alternates, so
+    the variance over the sentences is exact."""
+    noise = math.exp(log_variance)
+    spread = np.sqrt(np.array([0.0, 0.9, 1.1, 100.0]) * noise)
+    means = np.where(np.arange(40)[:, None] % 2, 1, -1) * spread + 5
+    posterior = normals(means, math.exp(log_variance / 2))
+    assert above_noise(posterior).tolist() == [False, False, True, True]
+    active = (variances(posterior) > 0.01).sum()  # by the threshold of a VAE
+    assert active == {-10: 0, -2: 3, 0: 3, 3: 3}[int(log_variance)]
+
+
+def test_the_noise_is_the_mean_of_the_variances_not_of_their_logarithms():
+    """One wide posterior among narrow ones: ln sigma^2 is -9 on average, and sigma^2 0.1."""
+    log_variance = torch.full((10, 2), -10.0, dtype=torch.float64)
+    log_variance[0] = 0.0
+    mean = torch.tensor([-1.0, 1.0], dtype=torch.float64).repeat(5)[:, None]
+    spread = torch.tensor([0.09, 0.11], dtype=torch.float64).sqrt()
+    assert above_noise(Posterior(mean * spread, log_variance)).tolist() == [False, True]
+
+
+def test_units_above_the_noise_carry_half_a_bit():
+    """A Gaussian channel whose signal has the variance of its noise: 1/2 ln 2 nats."""
+    means = torch.randn(4000, 1, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    posterior = normals(means / means.std(correction=0), 1.0)
+    found = mutual_information(posterior, posterior.at(noise(posterior, 2)))
+    assert found.value == pytest.approx(0.5 * math.log(2), abs=4 * found.stderr)
+
+
 def test_kl_equals_that_of_torch():
     posterior = posteriors(make(), LINES)
     normal = torch.distributions.Normal
@@ -137,6 +168,20 @@ def test_the_entropy_of_normal_codes():
     assert found.normal == pytest.approx(math.log(2 * math.pi * math.e))
     assert abs(found.value - found.normal - 2 * math.log(2)) < 4 * found.stderr
     assert abs(found.control - found.normal) < 4 * found.control_stderr
+
+
+def test_the_entropy_of_codes_as_they_are():
+    """Equal widths: the same as of standardised ones. Beside wide columns a narrow one is not seen,
+    and its entropy comes out far too high; standardised, all do."""
+    z = 2 * noise(normals(np.zeros((2000, 2)), 1), 1)
+    found = latent_entropy(z, torch.Generator().manual_seed(2))
+    assert found.unstandardised == pytest.approx(found.value, abs=0.05)
+    truth = found.normal + 2 * math.log(2)
+    assert abs(found.unstandardised - truth) < 4 * found.unstandardised_stderr
+    narrow = latent_entropy(z * torch.tensor([1.0, 1e-4]), torch.Generator().manual_seed(2))
+    truth += math.log(1e-4)
+    assert abs(narrow.value - truth) < 4 * narrow.stderr
+    assert narrow.unstandardised > truth + 1
 
 
 def test_codes_that_coincide_have_no_entropy():
@@ -171,6 +216,8 @@ def test_a_picture_agrees_with_itself():
     assert found.information < found.ceiling
     assert found.information - 4 * found.information_error < found.mean_kl
     assert (found.active == (variances(posteriors(make(), LINES)) > 0.01)).all()
+    assert (found.above_noise == above_noise(posteriors(make(), LINES))).all()
+    assert len(found.above_noise) == len(found.active)
     assert len(found.classes) == 0
     assert (found.elbo < found.melbo).all()
     assert (found.melbo - found.elbo).mean() == pytest.approx(found.mean_kl)

@@ -14,6 +14,7 @@ from infolm.evaluation.latent import (
     Aggregated,
     draw,
     importance_weighted,
+    log_likelihoods,
     posteriors,
 )
 from infolm.evaluation.latent_suite import (
@@ -72,6 +73,34 @@ def test_both_conventions_of_eos_by_hand(eos):
         assert ("without <eos>" in whole.method) is not eos
 
 
+def test_the_perplexities_without_eos_are_those_of_the_other_convention():
+    """And leave what stands beside them as it is."""
+    kept, _ = measured()
+    removed, _ = measured(replace(SETTINGS, eos=False))
+    assert not [metric for metric in removed if metric.endswith("without_eos")]
+    for name in ("reconstruction", "elbo", "melbo", "importance_weighted"):
+        found, expected = kept[f"{name}_perplexity_without_eos"], removed[f"{name}_perplexity"]
+        assert found.value == expected.value != kept[f"{name}_perplexity"].value
+        assert (found.stderr, found.tokens) == (expected.stderr, expected.tokens)
+        assert found.convention == expected.convention
+        assert "<eos> removed from both" in found.convention
+        assert "<eos> kept in both" in kept[f"{name}_perplexity"].convention
+
+
+def test_the_gain_of_a_code_is_by_pairs():
+    found, _ = measured()
+    model, posterior = make(), posteriors(make(), LINES)
+    noise = torch.randn(30, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    z = posterior.at(noise)
+    (shift,) = np.random.default_rng(1).choice(29, 1, replace=False) + 1
+    own = log_likelihoods(model, LINES, z).counted(True)
+    other = log_likelihoods(model, LINES, z[(torch.arange(30) - shift) % 30]).counted(True)
+    gain = found["likelihood_gain"]
+    assert gain.value == pytest.approx((own - other).mean())
+    assert gain.stderr == pytest.approx((own - other).std(ddof=1) / math.sqrt(30))
+    assert gain.tokens == LINES.lengths.sum() + 30
+
+
 def test_the_size_at_which_melbo_meets_another_model():
     """There -mean ln p(x | z) + ln K is the other's loss."""
     found, _ = latent_measurements(make(), LINES, "test", replace(SETTINGS, competitor=50.0))
@@ -108,13 +137,15 @@ def test_every_measurement_says_what_it_is():
     likelihoods = ("reconstruction", "elbo", "melbo", "importance_weighted")
     assert set(found) == {
         *(f"{name}_{kind}" for name in likelihoods for kind in ("nll", "perplexity")),
+        *(f"{name}_perplexity_without_eos" for name in likelihoods),
         *("latent_usage", "latent_usage_per_token", "latent_usage_effective"),
-        *("kl", "active_units", "mutual_information"),
+        *("kl", "active_units", "units_above_noise", "mutual_information", "likelihood_gain"),
         *("latent_entropy", "latent_entropy_control", "latent_entropy_normal"),
+        "latent_entropy_unstandardised",
     }
     assert all(each.split == "test" and each.convention and each.unit for each in found.values())
     without = [each.metric for each in found.values() if each.stderr is None]
-    assert without == ["active_units"]
+    assert without == ["active_units", "units_above_noise"]
     assert "of these 30 sentences themselves" in found["melbo_nll"].convention
     assert "2 codes of q(z | x) a sentence" in found["melbo_nll"].convention
     assert found["latent_entropy_normal"].value == pytest.approx(
@@ -146,7 +177,8 @@ def test_what_limits_a_measurement_is_remarked():
     assert "near the ceiling ln 40" in remarks[0]
     few = Posterior(*(side[:3] for side in posterior))
     found, remarks = code_measurements(few, 10, "test", 1)
-    assert [each.metric for each in found] == ["kl", "active_units", "mutual_information"]
+    metrics = ["kl", "active_units", "units_above_noise", "mutual_information"]
+    assert [each.metric for each in found] == metrics
     assert remarks[-1].startswith("the entropy of the codes has no estimate: 3 rows are too few")
 
 

@@ -1,17 +1,29 @@
 """Methods combined: every line equals what it says, and no text is walked through twice."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from infolm.errors import RunError
 from infolm.evaluation import method as module
-from infolm.evaluation.dynamic import DynamicSettings, dynamic_stream, gradient_statistics
+from infolm.evaluation.dynamic import (
+    DynamicSettings,
+    StatisticsSettings,
+    dynamic_stream,
+    gradient_statistics,
+)
 from infolm.evaluation.likelihood import log_probs, one_stream
 from infolm.evaluation.method import STATIC, Method, measure
 from infolm.evaluation.monte_carlo import MonteCarlo, MonteCarloSettings, monte_carlo_stream
 from infolm.evaluation.neural_cache import CacheSettings, NeuralCache, mix
-from infolm.models.recurrent import DropoutConfig, RecurrentConfig, RecurrentModel
+from infolm.models.recurrent import (
+    DropoutConfig,
+    ProjectedSoftmaxConfig,
+    RecurrentConfig,
+    RecurrentModel,
+)
 
 TOKENS = np.random.default_rng(0).integers(0, 9, 80).astype(np.uint16)
 TRAIN = np.random.default_rng(1).integers(0, 9, 300).astype(np.uint16)
@@ -83,13 +95,48 @@ def test_samples_with_a_cache():
 
 def test_a_method_names_itself():
     assert str(STATIC) == "static, one stream"
-    assert str(Method(DYNAMIC, SAMPLES, 0.9, CACHE)) == (
+    shared = replace(SAMPLES, adaptation="shared")
+    assert str(Method(DYNAMIC, shared, 0.9, CACHE)) == (
         "dynamic evaluation (rms, rate 0.01, decay 0.1, epsilon 0.001, segments of 7 tokens), "
         "Monte Carlo dropout (4 masks, rates x 0.8, drawn anew every segment, seed 2), "
         "temperature 0.9, neural cache (window 20, lambda 0.2, theta 0.5), one stream"
     )
+    assert "(4 masks, each adapting by itself, rates" in str(Method(DYNAMIC, SAMPLES))
     assert "every 11 tokens" in str(Method(monte_carlo=SAMPLES))
+    assert "by itself" not in str(Method(monte_carlo=SAMPLES))
     assert "epsilon" not in str(Method(DynamicSettings(1, 0, rule="sgd")))
+    other = replace(DYNAMIC, mean="tensor", statistics=StatisticsSettings(None, 1024))
+    told = "epsilon 0.001, mean of RMS by tensor, RMS of all batches of 1,024 x 20 tokens, segments"
+    assert told in str(Method(other))
+    within = Method(temperature=0.9, tempering="expert")
+    assert str(within) == "temperature 0.9 within each expert, one stream"
+    assert str(Method(tempering="expert")) == str(STATIC)
+
+
+def test_temperatures_within_each_expert_share_the_walk():
+    torch.manual_seed(0)
+    config = RecurrentConfig(
+        embedding=5, hidden=6, layers=1, softmax=ProjectedSoftmaxConfig(experts=3)
+    )
+    model = RecurrentModel(config, 9).double().eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(4)
+    methods = [STATIC, Method(temperature=0.5, tempering="expert")]
+    plain, within = measure(model, TOKENS, methods, 13)
+    np.testing.assert_array_equal(plain.log_probs, log_probs(model, TOKENS, 13))
+    hidden, targets = (
+        torch.cat(column) for column in list(zip(*one_stream(model, TOKENS, 13), strict=True))[1:]
+    )
+    expected = model.log_prob(hidden, targets, 0.5, "expert").numpy()
+    np.testing.assert_allclose(within.log_probs, expected)
+    mixture = model.log_prob(hidden, targets, 0.5).numpy()
+    assert np.abs(within.log_probs - mixture).max() > 1e-3
+    dropped = Method(monte_carlo=SAMPLES, temperature=0.5, tempering="expert")
+    dynamic = Method(replace(DYNAMIC, rule="sgd", rate=0.0), None, 0.5, tempering="expert")
+    for method in (dropped, dynamic):  # no rates of dropout, and no learning
+        (found,) = measure(model, TOKENS, [method], 13)
+        np.testing.assert_allclose(found.log_probs, expected)
 
 
 def test_a_walk_that_fails_midway_leaves_the_weights_as_they_were(monkeypatch):

@@ -9,9 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lightning_fabric import Fabric
 
+from infolm.errors import InfolmError
 from infolm.evaluation import reverse
 from infolm.evaluation.likelihood import log_probs
-from infolm.evaluation.reverse import LEAST_TOKENS, reverse_measurements, stretches, yardstick
+from infolm.evaluation.reverse import (
+    LEAST_TOKENS,
+    SMALL,
+    Yardstick,
+    reverse_measurements,
+    stretches,
+    yardstick,
+)
 from infolm.information.languages import MarkovChain
 
 ROWS, TYPES = 100, 6
@@ -117,6 +125,19 @@ def test_words_that_the_text_lacks_keep_a_probability(text, fabric):
     log_p = log_probs(model, np.array([0, TYPES, 1, TYPES + 2]), 10)
     assert np.isfinite(log_p).all()
     assert log_p[[0, 2]].max() < math.log(0.01)
+
+
+def test_the_size_of_the_yardstick(text, fabric, taught, monkeypatch):
+    assert Yardstick.parse("100") == Yardstick.parse("1x100") == SMALL
+    assert SMALL.optimiser.learning_rate == 0.01
+    monkeypatch.setattr(reverse, "TRAIN", reverse.TRAIN.model_copy(update={"max_steps": 2}))
+    small, large = (yardstick(text, TYPES, 1, fabric, None, Yardstick(2, n)) for n in (4, 8))
+    assert small.stack.widths == [4, 4]
+    assert large.stack.widths == [8, 8]
+    assert taught.stack.widths == [100]
+    for wrong in ("", "x5", "0", "2x0", "0x5", "2x", "-3", "2x5x6", "small"):
+        with pytest.raises(InfolmError, match="is not the size of an LSTM: try 2x650"):
+            Yardstick.parse(wrong)
 
 
 def test_measurements_say_what_they_are(taught, real):

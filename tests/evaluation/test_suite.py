@@ -1,5 +1,7 @@
 """A split measured by every method asked for: what is walked through, and what is counted."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -106,6 +108,38 @@ def test_a_tuned_temperature_is_no_worse_than_none(method):
     tuned = Method(method.dynamic, method.monte_carlo, tau)
     plain, better = module.measure(subject.model, tokens, [method, tuned], 20)
     assert better.log_probs.mean() >= plain.log_probs.mean()
+
+
+def test_the_tuned_factor_of_the_dropout_rates_is_the_best_of_those_tried():
+    subject, tokens = subject_of(TOKENIZER), split_of(TOKENIZER, TEXT).tokens
+    with torch.no_grad():  # a model so sure of itself that dropout helps
+        for p in subject.model.parameters():
+            p.mul_(4)
+    samples = MonteCarloSettings(8, span=20)
+    found = suite.tuned_dropout_factor(subject, tokens, samples)
+    grid = [k / 8 for k in range(17)]
+
+    def loss(factor):
+        method = Method(None, replace(samples, rate=factor))
+        return -module.measure(subject.model, tokens, [method], 20)[0].log_probs.mean()
+
+    losses = {factor: loss(factor) for factor in grid}
+    best = min(suite.FACTORS, key=losses.get)
+    tried = [*suite.FACTORS, best - 1 / 8, best + 1 / 8]
+    assert found == min(tried, key=losses.get)
+    assert found not in suite.FACTORS  # a half step is better, here
+    assert losses[found] < losses[0.0]
+    subject.model.rates.output = 0.9  # 1.25 times that is no rate
+    assert suite.tuned_dropout_factor(subject, tokens, samples) * 0.9 < 1
+
+
+def test_without_dropout_the_tuned_factor_is_none_at_all():
+    subject, tokens = subject_of(TOKENIZER), split_of(TOKENIZER, TEXT).tokens
+    subject.model.rates.output = 0.0
+    told = []
+    watched = replace(subject, report=lambda *done: told.append(done))
+    assert suite.tuned_dropout_factor(watched, tokens, MonteCarloSettings(2, span=20)) == 0
+    assert told[-1][1:] == (8, 8)
 
 
 @pytest.mark.parametrize("limit", [1, 20, 1000])

@@ -15,14 +15,14 @@ from infolm.evaluation.temperature import (
     interpolated,
     slope_and_curvature,
 )
-from infolm.models.recurrent import RecurrentConfig, RecurrentModel, SoftmaxConfig
+from infolm.models.recurrent import ProjectedSoftmaxConfig, RecurrentConfig, RecurrentModel
 
 
 def make(experts=1, scale=20.0):
     """A model, outputs, and targets that a softmax at another temperature would draw."""
     torch.manual_seed(3)
     config = RecurrentConfig(
-        embedding=5, hidden=7, layers=1, softmax=SoftmaxConfig(experts=experts)
+        embedding=5, hidden=7, layers=1, softmax=ProjectedSoftmaxConfig(experts=experts)
     )
     model = RecurrentModel(config, 11).double()
     with torch.no_grad():
@@ -50,6 +50,19 @@ def test_equals_scipys_minimiser(experts):
     assert best == pytest.approx(found.x, abs=1e-5)
     assert abs(slope_and_curvature(model, hidden, targets, 1 / best)[0]) < 1e-6
     assert nll(model, hidden, targets, best) < nll(model, hidden, targets, 1.0)
+
+
+@pytest.mark.parametrize("experts", [1, 3])
+def test_within_each_expert_it_is_the_best_of_a_fine_grid(experts):
+    model, hidden, targets = make(experts)
+    best = best_temperature(model, hidden, targets, tempering="expert")
+    grid = np.geomspace(COLDEST, HOTTEST, 801)
+    losses = [-float(model.log_prob(hidden, targets, tau, "expert").mean()) for tau in grid]
+    assert best == pytest.approx(grid[np.argmin(losses)], rel=math.log(HOTTEST / COLDEST) / 800)
+    if experts == 1:
+        assert best == best_temperature(model, hidden, targets)
+    else:
+        assert abs(best - best_temperature(model, hidden, targets)) > 0.01
 
 
 @pytest.mark.parametrize("experts", [1, 3])

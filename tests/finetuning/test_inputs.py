@@ -5,7 +5,7 @@ from encoder_tiny import tiny_tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from infolm.finetuning.inputs import POOL, Inputs, read_examples, share_of
+from infolm.finetuning.inputs import POOL, Inputs, halves, read_examples, share_of
 from infolm.finetuning.tasks import Example
 
 counts = st.integers(0, 40)
@@ -74,3 +74,24 @@ def test_a_smaller_share_lies_within_a_larger_one(count, a, b):
 
 def test_the_whole_is_in_its_order():
     assert share_of(7, 1.0).tolist() == list(range(7))
+
+
+@given(st.lists(st.integers(0, 9), min_size=2, max_size=60), st.integers(1, 3))
+def test_halves_are_disjoint_whole_and_keep_groups_and_proportions(groups, classes):
+    groups = np.array(groups)
+    strata = groups % classes
+    first, second = halves(groups, strata)
+    assert sorted([*first, *second]) == list(range(len(groups)))
+    assert not set(groups[first]) & set(groups[second])
+    for stratum in set(strata):
+        inside = set(groups[strata == stratum])
+        assert len(inside & set(groups[first])) == len(inside) // 2
+    for one, two in zip(halves(groups, strata), (first, second), strict=True):
+        assert one.tolist() == two.tolist()
+
+
+def test_halves_do_not_follow_the_order_of_the_file():
+    first, _ = halves(np.arange(1000), np.zeros(1000))
+    # The mean of 500 of them, drawn without putting back: 499.5, standard error 9.1.
+    assert len(first) == 500
+    assert abs(first.mean() - 499.5) < 4 * 9.1

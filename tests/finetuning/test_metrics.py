@@ -10,6 +10,7 @@ from sklearn import metrics
 from infolm.finetuning.metrics import (
     METRICS,
     accuracy,
+    best_constant,
     f1,
     majority,
     matthews,
@@ -140,3 +141,28 @@ def test_of_equally_frequent_classes_the_first_is_the_answer() -> None:
 def test_the_mean_score_has_no_correlation() -> None:
     found = majority(TASKS["stsb"], labelled(0.1, 0.2, 3.3), labelled(1, 2, 5))
     assert found == {"pearson": 0, "spearman": 0}
+
+
+def test_the_best_constant_is_chosen_where_it_is_measured():
+    """RTE's dev has 146 entailments of 277; a share of train may have more of the other class."""
+    task = TASKS["rte"]
+    dev = [Example("a", "b", float(i >= 146)) for i in range(277)]
+    train = [Example("a", "b", float(i % 3 > 0)) for i in range(30)]
+    assert majority(task, train, dev)["accuracy"] == pytest.approx(131 / 277)
+    answer, scores = best_constant(task, dev)
+    assert answer == "entailment"
+    assert scores == {"accuracy": pytest.approx(146 / 277)}
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=30))
+def test_no_constant_is_above_the_best_one(labels):
+    examples = [Example("a", None, float(label)) for label in labels]
+    truth = np.array(labels)
+    for name in ("mnli", "mrpc", "cola"):
+        task = TASKS[name]
+        if max(labels) >= len(task.labels):
+            continue
+        answer, found = best_constant(task, examples)
+        every = [METRICS[task.metrics[0]](np.full(len(truth), n), truth) for n in range(3)]
+        assert found[task.metrics[0]] == max(every[: len(task.labels)])
+        assert every.index(found[task.metrics[0]]) == task.labels.index(answer)

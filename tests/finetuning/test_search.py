@@ -2,6 +2,7 @@
 
 import json
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from encoder_tiny import squad_folder, sst2_folder, tiny_encoder
 from infolm.errors import InfolmError, RunError
 from infolm.finetuning import networks, search
 from infolm.finetuning.networks import open_encoder
-from infolm.finetuning.problems import read_problem, run
+from infolm.finetuning.problems import Options, read_problem, run
 from infolm.finetuning.trial import Epoch, Settings, Trial
 
 
@@ -52,7 +53,13 @@ def told(problem, monkeypatch):
         watch(1, 0.5)
         weights = problem.network(encoder).state_dict()
         weights["classifier.bias"] = torch.tensor([settings.learning_rate, settings.seed])
-        epochs = [Epoch(0.0, {"dev": {"accuracy": value}}) for value in values]
+        # What is reported would choose otherwise.
+        epochs = [
+            Epoch(
+                0.0, {"dev": {"accuracy": v}}, {"dev": {"accuracy": 1 - v}}, {"dev": 1 + (v > 0.5)}
+            )
+            for v in values
+        ]
         return Trial(settings, epochs, int(np.argmax(values))), weights
 
     monkeypatch.setattr(search, "fine_tune", pretended)
@@ -69,11 +76,49 @@ def test_the_highest_mean_is_chosen_and_its_best_trial_kept(told):
 def test_the_spread_is_over_seeds_at_the_best_and_at_the_last_epoch(told):
     rows = search.summary(told)
     assert [row["chosen"] for row in rows] == [False, True, False]
-    assert rows[0]["best"]["dev"]["accuracy"] == {
+    spread = pytest.approx(statistics.stdev([0.9, 0.2]))
+    assert rows[0]["choice"]["dev"]["accuracy"] == {
         "mean": pytest.approx(0.55),
-        "deviation": pytest.approx(statistics.stdev([0.9, 0.2])),
+        "deviation": spread,
     }
-    assert rows[1]["last"]["dev"]["accuracy"]["mean"] == pytest.approx(0.65)
+    assert rows[0]["best"]["dev"]["accuracy"] == {"mean": pytest.approx(0.45), "deviation": spread}
+    assert rows[1]["last"]["dev"]["accuracy"]["mean"] == pytest.approx(0.35)
+
+
+def test_the_results_say_what_chose_and_what_is_reported(told, problem):
+    found = search.results(problem, told)
+    assert found["choice"] == {"on": "half", "examples": {"dev": {"choosing": 16, "reported": 16}}}
+    assert found["note"] == search.NOTES["half"]
+    assert found["chosen"]["choice"]["dev"]["accuracy"] == 0.8
+    assert found["chosen"]["dev"]["dev"]["accuracy"] == pytest.approx(0.2)
+    assert found["trials"][0]["by_epoch"][0]["choice"]["dev"]["accuracy"] == 0.9
+    assert found["head"] == "pooler"
+    # Sixteen of each class, halved class by class.
+    assert found["best_constant"]["dev"] == {"answer": "0", "scores": {"accuracy": 0.5}}
+
+
+def test_a_model_with_one_answer_and_a_rate_at_the_edge_are_warned_of(told, problem):
+    said = search.warnings(problem, told)
+    # Seed 2 of rate 0.1 alone has one answer after its best epoch.
+    assert said == [
+        "1 of 6 trials give the same answer to all examples, even after their best epoch"
+    ]
+    worst = replace(told, chosen=1)
+    first, _, last = search.warnings(problem, worst)
+    assert first.startswith("the chosen model gives the same answer to all 32 examples of dev")
+    assert last.startswith("the chosen learning rate, 0.1, is the lowest that was tried: try lower")
+    (_, highest) = search.warnings(problem, replace(told, chosen=4))
+    assert "0.3, is the highest" in highest
+    alone = replace(told, trials=told.trials[2:4], chosen=0)
+    assert search.warnings(problem, alone) == []  # one rate has no edge
+    assert search.results(problem, worst)["warnings"] == [first, said[0], last]
+
+
+def test_narrow_and_fresh_encoders_have_higher_rates_to_try():
+    assert search.rates(768, fresh=False) == search.RATES
+    for columns, fresh in ((128, False), (128, True), (768, True)):
+        assert search.rates(columns, fresh) == search.HIGH_RATES
+    assert min(search.HIGH_RATES) > max(search.RATES)
 
 
 def test_progress_rises_to_the_end(problem):
@@ -90,15 +135,21 @@ def test_transformers_reads_the_folder_and_gives_the_same_scores(architecture, t
     from transformers import (
         AutoModelForQuestionAnswering,
         AutoModelForSequenceClassification,
+        AutoModelForTokenClassification,
         AutoTokenizer,
     )
 
     encoder = tiny_encoder(architecture)
     sst2 = read_problem("sst2", sst2_folder(tmp_path / "sst2"), encoder)
+    linear = read_problem("sst2", tmp_path / "sst2", encoder, Options(head="linear"))
     squad = read_problem("squad", squad_folder(tmp_path / "squad"), encoder)
-    readers = (AutoModelForSequenceClassification, AutoModelForQuestionAnswering)
+    readers = (
+        AutoModelForSequenceClassification,
+        AutoModelForTokenClassification,
+        AutoModelForQuestionAnswering,
+    )
     text = "the old dog is good"
-    for problem, reader in zip((sst2, squad), readers, strict=True):
+    for problem, reader in zip((sst2, linear, squad), readers, strict=True):
         folder = tmp_path / f"out-{reader.__name__}"
         found = search.search(problem, encoder, search.grid([1e-3], [32], 1, 1), silent)
         search.write(folder, found, encoder, problem.length, search.results(problem, found))

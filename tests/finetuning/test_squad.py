@@ -19,6 +19,7 @@ from infolm.finetuning.squad import (
     Window,
     bounds,
     covering,
+    holding,
     most_context,
     read_folder,
     read_squad,
@@ -356,3 +357,63 @@ def test_all_answers_of_xquad_are_found_back() -> None:
             back.add(window.question)
     assert len(back) == len(questions)
     assert exact >= 0.99 * len(questions)  # the others begin or end inside a token
+
+
+# Windows for training
+
+
+@given(st.data())
+def test_windows_for_training_hold_the_answer(data: st.DataObject) -> None:
+    tokens, room = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 20))
+    stride = data.draw(st.integers(1, 20))
+    first = data.draw(st.integers(0, tokens - 1))
+    last = data.draw(st.integers(first, min(tokens - 1, first + 24)))
+    parts = bounds(tokens, room, stride)
+    found = [tuple(part) for part in holding(parts, first, last, tokens, room).tolist()]
+    slow = [(a, b) for a, b in parts.tolist() if set(range(first, last + 1)) <= set(range(a, b))]
+    if slow:
+        assert found == slow
+    elif last - first + 1 > room:
+        assert found == []
+    else:  # one, around the answer
+        ((a, b),) = found
+        assert b - a == min(room, tokens)
+        assert 0 <= a <= first <= last < b <= tokens
+        before, after = first - a, b - 1 - last
+        assert abs(before - after) <= 1 or a == 0 or b == tokens
+    assert len(holding(parts, -1, -1, tokens, room)) == 0
+
+
+def test_of_long_paragraphs_only_windows_with_the_answer_are_learnt() -> None:
+    """Answers at the beginning, in the middle and at the end of a hundred words; one that is longer
+    than two windows share; one that no window has room for."""
+    words = [f"w{i}" for i in range(100)]
+    context = " ".join(words)
+
+    def asked(first: int, count: int) -> SquadQuestion:
+        text = " ".join(words[first : first + count])
+        start = len(" ".join(words[:first])) + (first > 0)
+        return SquadQuestion(f"{first}-{count}", "Who ?", context, ((start, text),), 0)
+
+    questions = [asked(0, 1), asked(48, 2), asked(97, 3), asked(17, 14), asked(10, 60)]
+    length, stride = 25, 10  # room for 20 beside [CLS] Who ? [SEP] and [SEP]
+    every = windows(questions, pieces, SPECIAL, length, stride)
+    learnt = windows(questions, pieces, SPECIAL, length, stride, answered=True)
+    per = np.bincount([w.question for w in learnt], minlength=5).tolist()
+    assert per == [1, 2, 1, 1, 0]
+    for window in learnt:
+        assert len(window.tokens) <= length
+        begin, end = window.offsets[window.start, 0], window.offsets[window.end, 1]
+        (start, text), *_ = questions[window.question].answers
+        assert (begin, end) == (start, start + len(text))
+    # All but the one that was placed around its answer are among those that dev would read.
+    there = {(w.question, w.start, w.end, *w.tokens.tolist()) for w in every if w.end}
+    here = {(w.question, w.start, w.end, *w.tokens.tolist()) for w in learnt}
+    assert there <= here
+    assert {each[0] for each in here - there} == {3}
+    short = [question for question in questions if question.id != "10-60"]
+    whole = windows(short, pieces, SPECIAL, 512, 128, answered=True)
+    # Where a paragraph is one window, nothing changes.
+    for one, two in zip(whole, windows(short, pieces, SPECIAL, 512, 128), strict=True):
+        assert (one.tokens == two.tokens).all()
+        assert (one.start, one.end) == (two.start, two.end)

@@ -1,20 +1,22 @@
 """One fine-tuning: networks around the given encoder, padding that changes nothing, learning."""
 
+import json
 import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from encoder_tiny import squad_folder, sst2_folder, tiny_encoder
+from encoder_tiny import phrase, squad_folder, sst2_folder, tiny_encoder
 from torch.nn import functional
 
 from infolm.errors import InfolmError, RunError
 from infolm.finetuning import problems
 from infolm.finetuning.inputs import Inputs
 from infolm.finetuning.networks import classifier, span_finder
-from infolm.finetuning.problems import Classification, read_problem
-from infolm.finetuning.tasks import TASKS, Example
+from infolm.finetuning.problems import Classification, Options, read_problem
+from infolm.finetuning.spans import evaluate
+from infolm.finetuning.tasks import TASKS, Example, Labelled
 from infolm.finetuning.trial import Settings, fine_tune, score
 
 ARCHITECTURES = ["bert", "xlnet"]
@@ -71,7 +73,8 @@ def test_the_loss_of_classes_and_of_scores():
     examples = [Example("cat", "dog", 2.0), Example("the old king", "bird", 0.0)]
     numbers = np.array([1, 0])
     for name in ("mnli", "stsb"):
-        problem = Classification(TASKS[name], examples, {"dev": examples}, {}, encoder, 16)
+        labelled = Labelled(examples, {"dev": examples}, {})
+        problem = Classification(TASKS[name], labelled, encoder, 16, "dev")
         network = problem.network(encoder).eval()
         logits = problems.run(network, problem.train, numbers).logits
         loss = problem.loss(network, numbers)
@@ -100,20 +103,81 @@ def test_the_loss_of_spans_is_over_the_tokens_of_each_window(tmp_path):
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_word_that_tells_the_class_is_learnt(architecture, tmp_path):
+@pytest.mark.parametrize("head", ["pooler", "linear"])
+def test_a_word_that_tells_the_class_is_learnt(architecture, head, tmp_path):
     encoder = tiny_encoder(architecture)
-    problem = read_problem("sst2", sst2_folder(tmp_path), encoder)
+    problem = read_problem("sst2", sst2_folder(tmp_path), encoder, Options(head=head))
     assert problem.counts == {
         "train": {"examples": 96, "cut": 0},
         "dev": {"examples": 32, "cut": 0},
     }
     trial, weights = fine_tune(problem, encoder, Settings(0.01, 8, 5, 1), silent)
-    assert score(trial.epochs[trial.best].dev, "accuracy") == 1.0
+    best = trial.epochs[trial.best]
+    assert score(best.choice, "accuracy") == 1.0
+    assert score(best.dev, "accuracy") > 0.9
+    assert best.answers == {"dev": 2}
     # The weights are those of the best epoch.
     network = problem.network(encoder)
     network.load_state_dict(weights)
     with torch.inference_mode():
-        assert problem.measure(network.eval()) == trial.epochs[trial.best].dev
+        found = problem.measure(network.eval())
+    assert (found.choice, found.dev, found.answers) == (best.choice, best.dev, best.answers)
+
+
+def test_the_linear_head_is_one_layer_on_the_vector_of_cls():
+    encoder = tiny_encoder()
+    labelled = Labelled([Example("the cat", "a dog", 0.0)], {}, {})
+    problem = Classification(TASKS["mnli"], labelled, encoder, 16, head="linear")
+    network = problem.network(encoder).eval()
+    new = {name for name, _ in network.named_parameters()} - {f"bert.{k}" for k in encoder.weights}
+    assert new == {"classifier.weight", "classifier.bias"}
+    tokens, mask, segments = (torch.from_numpy(x) for x in problem.train.padded(np.array([0])))
+    with torch.inference_mode():
+        vectors = network.bert(tokens, mask, segments).last_hidden_state
+        expected = vectors[:, 0] @ network.classifier.weight.T + network.classifier.bias
+        assert expected.shape == (1, 3)
+        loss = problem.loss(network, np.array([0])).item()
+        assert loss == pytest.approx(-expected.log_softmax(1)[0, 0].item(), abs=1e-6)
+
+
+def test_models_are_chosen_on_one_half_and_reported_on_the_other(tmp_path):
+    """Both halves measured by hand, from the answers to all of dev."""
+    encoder = tiny_encoder()
+    folder, questions = sst2_folder(tmp_path / "sst2"), squad_folder(tmp_path / "squad")
+    for choose_on in ("half", "dev"):
+        options = Options(choose_on=choose_on)
+        problem = read_problem("sst2", folder, encoder, options)
+        choosing, reported = problem.choice["dev"].choosing, problem.choice["dev"].reported
+        network = problem.network(encoder).eval()
+        with torch.inference_mode():
+            right = problem.predict(network, problem._dev["dev"].inputs) == np.arange(32) % 2
+            found = problem.measure(network)
+        assert found.choice["dev"]["accuracy"] == pytest.approx(right[choosing].mean())
+        assert found.dev["dev"]["accuracy"] == pytest.approx(right[reported].mean())
+        if choose_on == "half":
+            assert sorted([*choosing, *reported]) == list(range(32))
+            assert problem.choice["dev"].counts == {"choosing": 16, "reported": 16}
+        else:
+            assert choosing.tolist() == reported.tolist() == list(range(32))
+        # Of SQuAD too, where no paragraph is on both sides.
+        squad = read_problem("squad", questions, encoder, options)
+        network = squad.network(encoder).eval()
+        with torch.inference_mode():
+            found, answers = squad.measure(network), squad.answers(network)
+        choice = squad.choice["dev"]
+        for numbers, scores in ((choice.choosing, found.choice), (choice.reported, found.dev)):
+            some = [squad._questions[number] for number in numbers]
+            assert evaluate(answers, some) == scores["dev"]
+        sides = [{squad._questions[n].context for n in side} for side in vars(choice).values()]
+        assert (sides[0] & sides[1] == set()) == (choose_on == "half")
+        assert found.answers == {"dev": len(set(answers.values()))}
+
+
+def test_a_dev_that_cannot_be_halved_is_refused(tmp_path):
+    folder = sst2_folder(tmp_path, dev=1)
+    with pytest.raises(InfolmError, match=r"too few examples.*--choose-on dev"):
+        read_problem("sst2", folder, tiny_encoder())
+    read_problem("sst2", folder, tiny_encoder(), Options(choose_on="dev"))
 
 
 def test_the_word_after_is_is_found(tmp_path):
@@ -123,6 +187,38 @@ def test_the_word_after_is_is_found(tmp_path):
     best = trial.epochs[trial.best].dev["dev"]
     assert best["exact_match"] > 90
     assert best["f1"] >= best["exact_match"]
+
+
+def long_squad(folder, articles=12):
+    """Some forty words a paragraph, one of them an adjective: that is the answer."""
+    rng, data = np.random.default_rng(3), []
+    for a in range(articles):
+        paragraphs = []
+        for p in range(8):
+            before, answer = f"{phrase(rng, rng.integers(1, 40))} ", rng.choice(["good", "old"])
+            asked = {"id": f"q{a}-{p}", "question": "what is the ?"}
+            asked["answers"] = [{"answer_start": len(before), "text": str(answer)}]
+            context = f"{before}{answer} {phrase(rng, rng.integers(1, 40))}"
+            paragraphs.append({"context": context, "qas": [asked]})
+        data.append({"paragraphs": paragraphs})
+    folder.mkdir(exist_ok=True)
+    (folder / "toy.json").write_text(json.dumps({"data": data}))
+    return folder
+
+
+def test_windows_with_the_answer_teach_to_find_it_among_all_windows(tmp_path):
+    """More than half of the windows lack the answer. Learnt without them, it is still found where
+    all windows of dev are read."""
+    encoder, folder = tiny_encoder(length=24), long_squad(tmp_path)
+    problem = read_problem("squad", folder, encoder)
+    every = read_problem("squad", folder, encoder, Options(windows="all"))
+    assert every.counts["train"]["without the answer"] > 0.5 * every.counts["train"]["windows"]
+    assert problem.counts["train"]["without the answer"] == 0
+    assert problem.counts["train"]["in no window"] == 0
+    assert problem.counts["dev"] == every.counts["dev"]
+    assert problem.counts["dev"]["windows"] > 2 * problem.counts["dev"]["examples"]
+    trial, _ = fine_tune(problem, encoder, Settings(0.01, 8, 6, 1), silent)
+    assert trial.epochs[trial.best].dev["dev"]["exact_match"] > 90
 
 
 def test_the_same_seed_gives_the_same_numbers(tmp_path):
@@ -177,12 +273,12 @@ def test_what_is_asked_of_the_encoder_is_checked(tmp_path):
     with pytest.raises(InfolmError, match=r"'squat'.*squad"):
         read_problem("squat", tmp_path, encoder)
     with pytest.raises(InfolmError, match=r"--length 17 is more .* 16"):
-        read_problem("sst2", sst2_folder(tmp_path), encoder, length=17)
-    short = read_problem("sst2", tmp_path, encoder, length=8)
+        read_problem("sst2", sst2_folder(tmp_path), encoder, Options(length=17))
+    short = read_problem("sst2", tmp_path, encoder, Options(length=8))
     assert short.length == 8
     assert short.counts["train"]["cut"] == 0
     assert short.cut == []
-    cut = read_problem("sst2", tmp_path, encoder, length=6)
+    cut = read_problem("sst2", tmp_path, encoder, Options(length=6))
     assert len(cut.cut) == sum(counts["cut"] for counts in cut.counts.values()) > 0
     assert re.match(r"line \d+ of .*train\.tsv", cut.cut[0])
     assert read_problem("sst2", tmp_path, encoder).length == 16
@@ -190,8 +286,8 @@ def test_what_is_asked_of_the_encoder_is_checked(tmp_path):
 
 def test_a_share_of_the_training_examples(tmp_path):
     encoder = tiny_encoder()
-    problem = read_problem("sst2", sst2_folder(tmp_path), encoder, share=0.25)
+    problem = read_problem("sst2", sst2_folder(tmp_path), encoder, Options(share=0.25))
     assert problem.counts["train"]["examples"] == 24
     assert problem.counts["dev"]["examples"] == 32
-    squad = read_problem("squad", squad_folder(tmp_path / "squad"), encoder, share=0.5)
+    squad = read_problem("squad", squad_folder(tmp_path / "squad"), encoder, Options(share=0.5))
     assert squad.counts["train"]["examples"] == 40

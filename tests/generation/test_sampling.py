@@ -25,7 +25,7 @@ from infolm.generation.sampling import (
     typical,
 )
 from infolm.generation.text import STREAMS, write_long
-from infolm.models.recurrent import RecurrentConfig, RecurrentModel, SoftmaxConfig
+from infolm.models.recurrent import ProjectedSoftmaxConfig, RecurrentConfig, RecurrentModel
 
 V = 8
 
@@ -343,7 +343,7 @@ def test_a_recurrent_model_writes_its_own_pairs_of_words(experts):
     """All pairs that may follow <eos>, enumerated: p(a | eos) p(b | eos, a)."""
     torch.manual_seed(0)
     config = RecurrentConfig(
-        embedding=6, hidden=9, layers=2, softmax=SoftmaxConfig(experts=experts)
+        embedding=6, hidden=9, layers=2, softmax=ProjectedSoftmaxConfig(experts=experts)
     )
     model = RecurrentModel(config, V).double().eval()
     with torch.no_grad():

@@ -250,6 +250,17 @@ def test_entropies_that_are_known(sample, truth):
     assert abs(value - truth) < 4 * error
 
 
+def test_the_entropy_of_columns_as_they_are_against_a_loop():
+    """Kraskov et al. (2004), equation 20, the volume of a cube of edge 2 rho."""
+    x = np.random.default_rng(0).standard_normal((80, 2)) * [1, 100]
+    kth = [sorted(np.abs(a - b).max() for b in x)[3] for a in x]
+    local = [digamma(80) - digamma(3) + 2 * math.log(2 * r) for r in kth]
+    value, error = kozachenko_leonenko(x, 3, standardise=False)
+    assert value == pytest.approx(np.mean(local), abs=1e-9)
+    assert error == pytest.approx(np.std(local) * math.sqrt(2 / 80), abs=1e-9)
+    assert abs(value - kozachenko_leonenko(x, 3)[0]) > 0.1
+
+
 def test_the_entropy_of_many_columns_uses_all_distances():
     x = np.random.default_rng(0).standard_normal((200, 10))
     value, error = kozachenko_leonenko(x)

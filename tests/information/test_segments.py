@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from infolm.errors import InfolmError
 from infolm.information import neural
 from infolm.information.languages import MarkovChain
-from infolm.information.neural import BOUNDS, fewest_rows, parts
+from infolm.information.neural import BOUNDS, cross_fitted, fewest_rows, parts
 from infolm.information.segments import Segments, segment_pairs
 
 untimed = settings(deadline=None, max_examples=60)
@@ -62,7 +62,43 @@ def test_no_token_is_on_both_sides_of_a_cut(more, length, gap, stride):
         assert any(set(tokens[fold.test].flat) & set(tokens[fold.train].flat) for fold in closer)
 
 
+@given(st.integers(0, 120), st.integers(1, 5), st.integers(0, 4), st.integers(1, 20))
+@untimed
+def test_pairs_that_are_read_share_no_token_with_any_other(more, length, gap, stride):
+    """Those of training overlap each other; each of the others is tested once."""
+    folds, span = 3, 2 * length + gap
+    overlap = (span - 1) // stride
+    samples = (fewest_rows(folds) - 1) * (overlap + 1) + 1 + more
+    x, y = segment_pairs(np.arange((samples - 1) * stride + span), length, gap, stride)
+    tokens = np.concatenate([x, y], 1)
+    apart = np.arange(0, samples, overlap + 1)
+    cut = list(parts(samples, folds, overlap, 0, apart))
+    tested = np.concatenate([fold.test for fold in cut])
+    assert tested.tolist() == apart.tolist()
+    assert len(np.unique(tokens[tested])) == tokens[tested].size  # also from fold to fold
+    for fold in cut:
+        train, valid, test = (set(tokens[part].flat) for part in fold)
+        assert len(valid) == tokens[fold.valid].size
+        assert set(fold.valid) <= set(apart)
+        assert not (test & train | test & valid | valid & train)
+        # All that neither shares a token nor lies between those held out is learnt from.
+        assert len(fold.train) >= samples - (overlap + 1) * (len(fold.test) + len(fold.valid) + 3)
+
+
 # The bound
+
+
+def test_overlapping_pairs_of_noise_share_nothing_and_would_if_they_leaked():
+    tokens = np.random.default_rng(0).integers(0, 1000, 8000)
+    x, y = segment_pairs(tokens, 5, 0, stride=2)
+    estimator = Segments(1000, folds=2, steps=80, overlap=4)
+    estimate = estimator.estimate(x, y)
+    assert (len(x), estimate.samples) == (3996, 800)
+    assert estimate.value < 3 * estimate.stderr + neural.TOLERANCE
+    # Cut at random, pairs share tokens with those learnt from, and the same text seems to tell.
+    prepare, steps = estimator._prepare, estimator.steps
+    leaking = cross_fitted("", x, y, prepare, "js-dv", 2, None, steps, 0, None)
+    assert leaking.value > 8 * leaking.stderr
 
 
 @pytest.mark.parametrize(("length", "gap"), [(3, 0), (2, 2)])
@@ -118,7 +154,7 @@ def test_a_seed_decides_all_whatever_the_number_of_threads():
 def test_rows_beside_a_cut_are_left_out_as_told():
     x, y = chain_pairs(200, 2, 0)
     apart, closer = (
-        Segments(4, folds=2, steps=neural.EVERY, overlap=overlap).estimate(x, y)
+        Segments(4, folds=2, steps=neural.EVERY, overlap=overlap).estimate(x, y, np.arange(200))
         for overlap in (20, 0)
     )
     assert apart.folds != closer.folds
@@ -142,7 +178,7 @@ def test_segments_that_cannot_be_are_refused(length, gap, stride, words):
         (np.full((400, 3), 9), 0, "not among 4 types"),
         (np.zeros(400, int), 0, r"give \(N, L\) integers"),
         (np.zeros((400, 3)), 0, r"give \(N, L\) integers"),
-        (np.arange(1200).reshape(400, 3) % 4, 70, "rows are left to train on"),
+        (np.arange(1200).reshape(400, 3) % 4, 5, "67 pairs of segments that share no token"),
     ],
 )
 def test_tokens_that_are_none_and_too_much_overlap_are_refused(x, overlap, words):
@@ -153,7 +189,7 @@ def test_tokens_that_are_none_and_too_much_overlap_are_refused(x, overlap, words
 @pytest.mark.parametrize(
     ("estimator", "rows", "words"),
     [
-        (Segments(4), (399, 399), "399 and 399 segments.*at least 400"),
+        (Segments(4), (399, 399), "399 pairs of segments that share no token.*at least 400"),
         (Segments(4, folds=2), (100, 99), "100 and 99 segments: this needs pairs"),
         (Segments(4, folds=1), (100, 100), "1 folds are too few"),
         (Segments(4, "club", folds=2), (100, 100), "club needs rows of numbers"),

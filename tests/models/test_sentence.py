@@ -48,6 +48,62 @@ def rows(batch):
     return (torch.from_numpy(x) for x in batch[:3])
 
 
+def begun(**config) -> SentenceModel:
+    torch.manual_seed(1)
+    coder = {"hidden": 5}
+    return SentenceModel(SentenceConfig(embedding=64, encoder=coder, decoder=coder, **config), 2000)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_words_begin_uniform_unless_the_recipe_says_otherwise(tied):
+    made = begun(tied=tied)
+    torch.manual_seed(1)
+    expected = torch.empty(2000, 64).uniform_(-0.1, 0.1)
+    assert torch.equal(made.embedding, expected)
+    words = torch.arange(7)
+    assert torch.equal(made._scaled(made.embedding[words]), made.embedding[words])
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_words_are_read_as_normal_at_the_start(tied):
+    """Of 128,000 values: mean 0, variance 1, fourth moment 3, within four standard errors."""
+    made = begun(tied=tied, embedding_start="normal")
+    read = made._scaled(made.embedding).detach().double()
+    count = read.numel()
+    assert abs(read.mean()) < 4 / math.sqrt(count)
+    assert abs(read.square().mean() - 1) < 4 * math.sqrt(2 / count)
+    assert abs(read.pow(4).mean() - 3) < 4 * math.sqrt(96 / count)
+
+
+def test_a_tied_softmax_reads_the_words_by_a_unit_of_length():
+    """Not sqrt(E) times as wide: a row of W has length 1, and 0.46 where it begins uniform."""
+    lengths = begun(tied=True, embedding_start="normal").embedding.detach().norm(dim=1)
+    assert abs(lengths.square().mean() - 1) < 4 * math.sqrt(2 / 128_000)
+    untied = begun(tied=False, embedding_start="normal")
+    assert untied.softmax.weight.abs().max() <= 1 / math.sqrt(5)
+
+
+def test_words_that_are_scaled_are_so_on_both_sides():
+    """A tied model that scales is one whose softmax has a smaller matrix of its own."""
+    made = begun(tied=True, embedding_start="normal").double().eval()
+    plain = begun(tied=False).double().eval()
+    weights = {k: v for k, v in made.state_dict().items() if k != "softmax.projection"}
+    own = made.embedding.detach() @ made.softmax.projection.detach()
+    weights |= {"softmax.weight": own, "embedding": 8 * made.embedding.detach()}
+    plain.load_state_dict(weights)
+    lines = Lines.of([[5, 6, 7, 1999], [3], [9, 9]], 0)
+    ((_, batch),) = lines.batches()
+    read, inputs, targets = rows(batch)
+    of_both = [each.encode(read, batch.sizes) for each in (made, plain)]
+    torch.testing.assert_close(*(each.mean for each in of_both))
+    z = of_both[0].mean
+    log_p = [e.log_prob(e.decode(z, inputs, batch.sizes), targets) for e in (made, plain)]
+    torch.testing.assert_close(*log_p)
+    words, state = torch.tensor([4, 5, 6]), made.initial_state(z)
+    steps = [each.step(words, z, state)[0] for each in (made, plain)]
+    torch.testing.assert_close(*steps)
+
+
 @pytest.mark.parametrize("cell", CELLS)
 def test_sentences_given_a_code_sum_to_one(cell):
     """All that end within `longest` steps, and all beginnings of those that do not."""

@@ -23,6 +23,9 @@ MOGRIFIERS = [
     MogrifierConfig(rounds=1),
     MogrifierConfig(rounds=5, rank=2),
     MogrifierConfig(rounds=4, rank=2, zigzag=False),
+    MogrifierConfig(rounds=5, rank=2, gate="affine"),
+    MogrifierConfig(rounds=3, gate="affine"),
+    MogrifierConfig(rounds=5, gate="constant"),
 ]
 EVERY = list(itertools.product(CELLS, MOGRIFIERS))
 E, H, B, T = 5, 7, 3, 6
@@ -31,7 +34,11 @@ E, H, B, T = 5, 7, 3, 6
 def cell(name, mogrifier=MOGRIFIERS[0], **options):
     torch.manual_seed(0)
     config = RecurrentConfig(cell=name, mogrifier=mogrifier, **options)
-    return build_cell(config, E, H, rates(config)).double()
+    layer = build_cell(config, E, H, rates(config)).double()
+    for key, weight in layer.named_parameters():
+        if "gates" in key and key.endswith("bias"):  # they begin at 0
+            torch.nn.init.normal_(weight)
+    return layer
 
 
 def inputs():
@@ -55,9 +62,12 @@ def mogrified(module, h, x, rounds, zigzag=True):
     values = {-1: x, 0: h}
     for i in range(1, rounds + 1):
         factors = list(module.gates[i - 1].factors)
-        matrix = factors[0] if len(factors) == 1 else factors[1] @ factors[0]
+        matrix = factors[1] @ factors[0] if len(factors) == 2 else (factors or [None])[0]
         read = values[i - 1] if zigzag else (h if i % 2 else x)
-        values[i] = 2 * sigmoid(read @ matrix.T) * values[i - 2]
+        inside = read @ matrix.T if factors else 0
+        if module.gates[i - 1].bias is not None:
+            inside = inside + module.gates[i - 1].bias
+        values[i] = 2 * sigmoid(inside) * values[i - 2]
     return values[2 * (rounds // 2)], values[2 * ((rounds + 1) // 2) - 1]
 
 
@@ -280,3 +290,25 @@ def test_chrono_sets_the_gate_that_keeps_and_no_other_bias(name):
         first, *others = (kept.state_dict()[key][part] for key, part in where.items())
         assert first.max() > 0.5
         assert all((other == 0).all() for other in others)
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_a_forget_bias_is_added_to_the_gate_that_keeps_and_to_no_other_bias(name):
+    plain, kept = cell(name), cell(name, forget_bias=1.0)
+    key, part = {
+        "lstm": ("bias_ih", slice(H, 2 * H)),
+        "gru": ("bias_ih", slice(H, 2 * H)),
+        "multiplicative": ("bias", slice(H, 2 * H)),
+        "rewired": ("bias", slice(2 * H, 3 * H)),
+        "elman": ("", slice(0)),
+    }[name]
+    for each, before in plain.state_dict().items():
+        expected = before.clone()
+        if each == key:
+            expected[part] += 1
+        torch.testing.assert_close(kept.state_dict()[each], expected)
+
+
+def test_chrono_and_a_forget_bias_exclude_each_other():
+    with pytest.raises(ValueError, match=r"both start the forget gate: set chrono=null"):
+        RecurrentConfig(chrono=20.0, forget_bias=1.0)

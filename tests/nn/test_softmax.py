@@ -10,6 +10,7 @@ from largest_tensor import LargestTensor
 from torch.nn import functional
 
 from infolm.nn import softmax
+from infolm.nn.dropout import Rates, mask
 from infolm.nn.softmax import LARGEST_BLOCK, SMALLEST_BLOCK, Softmax, block_elements
 
 INPUTS, SIZE = 6, 5
@@ -261,6 +262,30 @@ def test_temperature_is_a_power_of_the_whole_mixture(experts, temperature):
     torch.testing.assert_close(whole.exp().sum(-1), torch.ones(3, 2, dtype=torch.double))
 
 
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
+@pytest.mark.parametrize("experts", [1, 3])
+def test_temperature_within_each_expert(experts, temperature):
+    """The mixture summed out by hand, over every word."""
+    head, embedding = make(inputs=INPUTS, experts=experts)
+    x = make_input(4, INPUTS)
+    with torch.no_grad():
+        if experts == 1:
+            priors, latents = torch.ones(4, 1).double(), (x @ head.projection.T)[:, None]
+        else:
+            priors = (x @ head.prior.T).softmax(1)
+            latents = (x @ head.projection.T + head.projection_bias).tanh().view(4, experts, -1)
+        logits = latents @ embedding.T + head.bias
+        expected = (priors[..., None] * (logits / temperature).softmax(2)).sum(1)
+    words = torch.arange(13).expand(4, -1)
+    wide = x[:, None].expand(-1, 13, -1)
+    found = head.log_prob(wide, words, embedding, temperature, "expert").exp()
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(found.sum(1), torch.ones(4, dtype=torch.double))
+    whole = head.log_prob(wide, words, embedding, temperature).exp()
+    same = experts == 1 or temperature == 1
+    assert torch.allclose(whole, found) == same
+
+
 def test_temperature_of_an_average_over_dropout_samples():
     head, embedding = make(experts=2)
     x, y = make_input(4, 3, SIZE), torch.randint(0, 13, (4,))
@@ -407,3 +432,108 @@ def test_no_tokens_by_vocabulary_tensor_is_made(experts):
         head.log_prob(x, y, embedding, 0.7)
         head.log_probs(x[:50], embedding)
     assert largest.elements <= SMALLEST_BLOCK < tokens * experts * vocabulary / 2
+
+
+# Dropout on the latent vectors
+
+LATENT = 0.4
+
+
+def make_dropping(experts, locked, inputs=INPUTS, tied=True):
+    torch.manual_seed(0)
+    rates = Rates(latent=LATENT)
+    head = Softmax(
+        *(13, inputs, SIZE, tied, experts, 1.0), projected=True, rates=rates, locked=locked
+    )
+    return head.double().train(), torch.randn(13, SIZE, dtype=torch.double, requires_grad=True)
+
+
+def dropped_nll(head, x, targets, embedding, masks):
+    """x (T, B, D, H), masks (T or 1, B, D, K, E): every token, sample and expert by itself."""
+    weight = embedding if head.weight is None else head.weight
+    masks = masks.expand(len(x), *masks.shape[1:])
+    projection = head.projection.view(head.experts, SIZE, -1)
+    loss = torch.zeros((), dtype=torch.double)
+    for t, b in (targets >= 0).nonzero().tolist():
+        p = torch.zeros((), dtype=torch.double)
+        for d in range(x.shape[2]):
+            row = x[t, b, d]
+            pi = torch.ones(1) if head.prior is None else (head.prior @ row).softmax(0)
+            for k in range(head.experts):
+                y = projection[k] @ row
+                if head.prior is not None:
+                    y = torch.tanh(y + head.projection_bias.view(head.experts, SIZE)[k])
+                logits = weight @ (masks[t, b, d, k] * y) + head.bias
+                p = p + pi[k] * logits.softmax(0)[targets[t, b]] / x.shape[2]
+        loss = loss - p.log()
+    return loss
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("samples", [1, 2])
+@pytest.mark.parametrize("experts", [1, 3])
+@pytest.mark.parametrize("locked", [True, False])
+def test_latents_are_dropped_as_said_in_loss_and_gradients(
+    locked, experts, samples, tied, monkeypatch
+):
+    monkeypatch.setattr(softmax, "block_elements", lambda *_: 60)
+    head, embedding = make_dropping(experts, locked, tied=tied)
+    x = make_input(4, 3, samples, INPUTS)
+    targets = torch.randint(0, 13, (4, 3))
+    targets[1, 2] = targets[3, 0] = -1
+    torch.manual_seed(5)
+    ours = head.nll_sum(x, targets, embedding)
+    torch.manual_seed(5)
+    each = head.log_prob(x, targets, embedding)
+    torch.manual_seed(5)
+    width = experts * SIZE
+    if locked:
+        masks = mask((3, samples, width), LATENT, x)[None]
+    else:
+        masks = torch.zeros(4, 3, samples, width).double()
+        masks[targets >= 0] = mask((10, samples, width), LATENT, x)
+    masks = masks.unflatten(-1, (experts, SIZE))
+    by_hand = dropped_nll(head, x, targets, embedding, masks)
+    torch.testing.assert_close(ours, by_hand)
+    torch.testing.assert_close(-each.sum(), by_hand.detach())
+    inputs = [x, embedding] if tied else [x]
+    for a, b in zip(gradients(ours, head, *inputs), gradients(by_hand, head, *inputs), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("experts", [1, 3])
+def test_a_latent_rate_of_zero_is_as_before_and_draws_no_random_number(experts):
+    head, embedding = make_dropping(experts, True)
+    plain = Softmax(13, INPUTS, SIZE, True, experts, 1.0).double()
+    plain.load_state_dict(head.state_dict())
+    x, targets = make_input(4, 3, INPUTS), torch.randint(0, 13, (4, 3))
+    expected = plain.nll_sum(x, targets, embedding)
+    before = torch.get_rng_state()
+    assert torch.equal(head.eval().nll_sum(x, targets, embedding), expected)
+    head.train().rates.latent = 0.0
+    assert torch.equal(head.nll_sum(x, targets, embedding), expected)
+    assert torch.equal(torch.get_rng_state(), before)
+    head.rates.latent = LATENT
+    assert not torch.equal(head.nll_sum(x, targets, embedding), expected)
+
+
+def test_packed_sentences_have_one_mask_of_latents_each():
+    """Steps of 3, 2 and 1 rows: the same loss as side by side with padding."""
+    head, embedding = make_dropping(3, True)
+    x, targets = make_input(3, 3, INPUTS), torch.randint(0, 13, (3, 3))
+    targets[1, 2] = targets[2, 1] = targets[2, 2] = -1
+    torch.manual_seed(5)
+    padded = head.nll_sum(x, targets, embedding)
+    rows = targets >= 0
+    torch.manual_seed(5)
+    packed = head.nll_sum(x[rows], targets[rows], embedding, sizes=torch.tensor([3, 2, 1]))
+    torch.testing.assert_close(packed, padded)
+
+
+def test_where_nothing_is_projected_no_latent_is_dropped():
+    head, embedding = make_dropping(1, True, inputs=SIZE)
+    assert head.projection is None
+    x, targets = make_input(4, 3, SIZE), torch.randint(0, 13, (4, 3))
+    torch.testing.assert_close(
+        head.nll_sum(x, targets, embedding), naive_nll(head, x, targets, embedding)
+    )

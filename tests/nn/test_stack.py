@@ -22,6 +22,7 @@ def stack(connections, layers=3, rate=0.0, locked=True):
 
 def by_hand(module: Stack, x: Tensor, masks: list[Tensor]) -> Tensor:
     """The docstring's table, every sum written out."""
+    raw: list[Tensor] = []
     dropped: list[Tensor] = []
     h = x
     for i, (cell, m) in enumerate(zip(module.cells, masks, strict=True)):
@@ -33,13 +34,16 @@ def by_hand(module: Stack, x: Tensor, masks: list[Tensor]) -> Tensor:
             read = dropped[-1]
         state: State = cell.initial_state(x.shape[1])
         h, _ = cell(read, state)
+        raw.append(h)
         dropped.append(h * m)
-    return h if module.connections == "stacked" else torch.stack(dropped).sum(0)
+    if module.connections == "stacked":
+        return h
+    return torch.stack(raw if module.connections == "skip-raw" else dropped).sum(0)
 
 
 @pytest.mark.parametrize("layers", [1, 2, 4])
 @pytest.mark.parametrize("locked", [True, False])
-@pytest.mark.parametrize("connections", ["stacked", "skip", "residual"])
+@pytest.mark.parametrize("connections", ["stacked", "skip", "skip-raw", "residual"])
 def test_layers_are_joined_as_said_each_with_its_own_mask(connections, locked, layers):
     module = stack(connections, layers, rate=0.5, locked=locked).train()
     x = torch.randn(5, 3, SIZE, dtype=torch.double)
@@ -47,7 +51,7 @@ def test_layers_are_joined_as_said_each_with_its_own_mask(connections, locked, l
     output, each, after = module(x, module.initial_state(3))
     torch.manual_seed(1)
     shape = (1 if locked else 5, 3, SIZE)
-    drawn = layers - (connections == "stacked")
+    drawn = layers - (connections in ("stacked", "skip-raw"))
     masks = [mask(shape, 0.5, x) for _ in range(drawn)]
     masks += [torch.ones(1).double()] * (layers - drawn)
     torch.testing.assert_close(output, by_hand(module, x, masks))
@@ -62,6 +66,17 @@ def test_two_layers_of_skip_and_residual_are_the_same_and_three_are_not():
         skip, residual = stack("skip", layers).eval(), stack("residual", layers).eval()
         a, b = (module(x, module.initial_state(3)).output for module in (skip, residual))
         assert torch.equal(a, b) == (layers == 2)
+
+
+def test_without_dropout_skip_connections_are_the_same_whichever_outputs_they_sum():
+    x = torch.randn(5, 3, SIZE, dtype=torch.double)
+    for rate in (0.0, 0.5):
+        behind, before = stack("skip", 3, rate).train(), stack("skip-raw", 3, rate).train()
+        outputs = []
+        for module in (behind, before):
+            torch.manual_seed(1)
+            outputs.append(module(x, module.initial_state(3)).output)
+        assert torch.equal(*outputs) == (rate == 0)
 
 
 def test_a_new_mask_each_step_and_one_mask_over_time():
@@ -79,7 +94,7 @@ def test_scaled_rates_scale_and_come_back():
     assert rates == Rates(hidden=0.4, weight=0.2)
 
 
-@pytest.mark.parametrize("connections", ["stacked", "skip", "residual"])
+@pytest.mark.parametrize("connections", ["stacked", "skip", "skip-raw", "residual"])
 def test_packed_sentences_are_each_read_by_themselves(connections):
     module = stack(connections).eval()
     sentences = [torch.randn(length, SIZE, dtype=torch.double) for length in (2, 5, 1, 5, 3)]

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch.nn.functional import softplus
 
-from infolm.data.pairs import PairBatch, SentencePairs, segments
+from infolm.data.pairs import HeldOutPairs, PairBatch, SentencePairs, segments, sentences
 from infolm.data.stream import PADDING
 from infolm.data.synthetic import markov
+from infolm.errors import InfolmError
 from infolm.information import bounds
 from infolm.information.neural import jackknife
 from infolm.models.recurrent import DropoutConfig, MogrifierConfig, RecurrentConfig, RecurrentModel
@@ -18,12 +19,15 @@ from infolm.objectives.bmi import (
     PHASE_TWO,
     Bmi,
     BmiConfig,
+    accuracy,
     continuation_nll,
     continued,
     encode,
     importance_weights,
     lengths,
+    read_scores,
 )
+from infolm.section import OF_A_RUN
 
 TYPES = 9
 CONFIGS = {
@@ -143,6 +147,17 @@ def test_eq_6_over_all_pairs_of_the_batch():
     assert set(estimate.terms) == {"loss", "jensen_shannon", "mine", "accuracy"}
 
 
+def test_a_score_of_zero_is_told_by_half():
+    """Of positive and negative pairs alike."""
+    model = make()
+    bmi = build(model, phase_two=False)
+    scores = torch.tensor([[0.0, 1.0, -1.0], [0.0, 2.0, 0.0], [-3.0, -1.0, -2.0]])
+    bmi.critic = lambda x, y: scores
+    told = bmi(model, BATCH, None).terms["accuracy"].item()
+    positive, negative = (1 / 2 + 1 + 0) / 3, (0 + 1 + 1 / 2 + 1 / 2 + 1 + 1) / 6
+    assert told == pytest.approx((positive + negative) / 2)
+
+
 def test_a_new_critic_knows_nothing():
     model = make()
     bmi = Bmi(BmiConfig(), model)
@@ -221,16 +236,125 @@ def test_the_reward_is_the_critics_preference_over_the_true_sentence_without_dro
     assert not reward.requires_grad
 
 
-def test_phase_two_adds_the_weighted_likelihood_per_token():
+def test_phase_two_weighs_what_the_recipe_says_over_all_tokens_of_the_batch():
+    """By hand: weight_2 sum_i w_i nll_i / (all 10 tokens drawn), whatever phase one weighs."""
     model = make()
-    base, full = build(model, phase_two=False), build(model, phase_two=True, switch=0)
-    one, two = base(model, BATCH, None), full(model, BATCH, None)
-    weights = importance_weights(full.reward(model, BATCH), LOG_G, 1.0)
+    for weight, weight_2 in ((0.1, 1.0), (0.02, 0.05)):
+        base, full = (
+            build(model, phase_two=two, switch=0, weight=weight, phase_two_weight=weight_2)
+            for two in (False, True)
+        )
+        one, two = base(model, BATCH, None), full(model, BATCH, None)
+        shares = []
+        for i in range(4):
+            x, y, drawn = (phi(model, sentence(group, i))[None] for group in (X, Y, DRAWN))
+            reward = (full.critic(x, drawn) - full.critic(x, y)).item()
+            shares.append(math.exp(reward) / math.exp(LOG_G[i].item()))
+        shares = [share / sum(shares) for share in shares]
+        nll = [-log_q(model, sentence(X, i), sentence(DRAWN, i)) for i in range(4)]
+        weighted = sum(share * each for share, each in zip(shares, nll, strict=True))
+        parameters = list(model.parameters())
+        added = weight * (two.loss - one.loss)
+        torch.testing.assert_close(added, weight_2 * weighted / 10, rtol=1e-6, atol=1e-9)
+        ours = torch.autograd.grad(added, parameters, allow_unused=True)
+        theirs = torch.autograd.grad(weight_2 * weighted / 10, parameters)
+        for a, b in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(a, b, atol=1e-8, rtol=1e-5)
+        # The record is in nats per token, by the mean length, whatever the weight.
+        torch.testing.assert_close(two.terms["raml"], weighted.detach() / 2.5, rtol=1e-6, atol=1e-9)
+        effective = 1 / (4 * sum(share**2 for share in shares))
+        assert two.terms["effective"].item() == pytest.approx(effective, rel=1e-6)
+
+
+def test_without_a_weight_of_its_own_phase_two_has_that_of_phase_one_per_token():
+    model = make()
+    base = build(model, phase_two=False)
+    former = build(model, switch=0, phase_two_weight=None)
+    one, two = base(model, BATCH, None), former(model, BATCH, None)
+    weights = importance_weights(former.reward(model, BATCH), LOG_G, 1.0)
     per_token = continuation_nll(model, X, DRAWN, weights) / (10 / 4)
     torch.testing.assert_close(two.loss - one.loss, per_token)
-    torch.testing.assert_close(two.terms["raml"], per_token.detach())
-    effective = 1 / (4 * weights.square().sum())
-    torch.testing.assert_close(two.terms["effective"], effective)
+    as_much = build(model, switch=0, weight=0.1, phase_two_weight=0.1 * 4)
+    torch.testing.assert_close(as_much(model, BATCH, None).loss, two.loss)
+
+
+def test_a_run_older_than_the_weight_of_phase_two_keeps_what_it_did():
+    assert BmiConfig().phase_two_weight == 1.0
+    older = BmiConfig.model_validate({"weight": 0.02}, context=OF_A_RUN)
+    assert older.phase_two_weight is None
+
+
+# The critic on pairs that nothing was learnt from
+
+
+def test_the_accuracy_counts_a_score_of_0_a_half():
+    positive = torch.tensor([2.0, 0.0, -1.0, 3.0])
+    negative = torch.tensor([[-1.0, 0.0], [-2.0, 1.0], [0.0, 0.0], [-1.0, -1.0]])
+    told = (1 + 0.5 + 0 + 1) / 4
+    apart = (1 + 0.5 + 1 + 0 + 0.5 + 0.5 + 1 + 1) / 8
+    assert accuracy(positive, negative).item() == pytest.approx((told + apart) / 2)
+    assert accuracy(torch.zeros(3), torch.zeros(3, 2)).item() == 0.5
+
+
+def test_what_is_read_of_scores_by_hand():
+    scores = torch.randn(40, 5, 5, generator=torch.Generator().manual_seed(0)).double()
+    scores = scores + 2 * torch.eye(5) - 1
+    found = read_scores(scores)
+    own = np.array([scores[g, i, i] for g in range(40) for i in range(5)])
+    others = np.array(
+        [scores[g, i, j] for g in range(40) for i in range(5) for j in range(5) if i != j]
+    )
+    eq_6 = -np.log1p(np.exp(-own)).mean() - np.log1p(np.exp(others)).mean()
+    eq_4 = own.mean() - math.log(np.exp(others).mean())
+    share = ((own > 0).mean() + (others < 0).mean()) / 2
+    assert found["jensen_shannon"].value == pytest.approx(eq_6)
+    assert found["mine"].value == pytest.approx(eq_4)
+    assert found["accuracy"].value == pytest.approx(share)
+    # Each group left out in turn: the same errors but for what the linearisation leaves out.
+    for name, tolerance in (("jensen_shannon", 1e-9), ("accuracy", 1e-9), ("mine", 0.05)):
+        left = [read_scores(scores[torch.arange(40) != g])[name].value for g in range(40)]
+        error = math.sqrt(39 * np.var(left))
+        assert found[name].stderr == pytest.approx(error, rel=tolerance)
+    assert read_scores(scores[:1])["mine"].stderr is None
+
+
+def test_the_critic_is_read_on_every_pair_and_without_dropout():
+    tokens = np.array([3, 1, 0, 5, 0, 6, 2, 2, 0, 7, 0, 1, 4, 0, 8, 8, 0, 2, 0])
+    text = sentences(tokens, eos=0)
+    pairs = HeldOutPairs.draw(text, batch=3, longest=9)
+    assert pairs.pairs == 6
+    model = make(dropout=0.5)
+    bmi = build(model, critic={"dropout": 0.5, "hidden": 7})
+    model.train()
+    found = bmi.read(model, pairs)
+    assert model.training
+    assert bmi.critic.training
+    model.eval()
+    bmi.critic.eval()
+    codes = [phi(model, torch.from_numpy(text.read(np.array([i]))[:, 0])) for i in range(7)]
+    rows = [
+        [[bmi.critic(codes[i][None], codes[j + 1][None]).item() for j in group] for i in group]
+        for group in pairs.first
+    ]
+    expected = read_scores(torch.tensor(rows, dtype=torch.float64))
+    for name, (value, stderr) in expected.items():
+        assert found[name].value == pytest.approx(value)
+        assert found[name].stderr == pytest.approx(stderr)
+    told = Bmi(BmiConfig(), model, pairs).held_out
+    assert told(make().float())["pairs"] == 6
+    assert Bmi(BmiConfig(), model).held_out(model) == {}
+
+
+def test_the_critics_size_and_dropout_are_the_recipes():
+    model = make()
+    small = build(model, critic={"hidden": 7, "dropout": 0.6})
+    assert small.critic.of_x.out_features == 7
+    assert Bmi(BmiConfig(), model).critic.of_x.out_features == 500
+    one, two = (small(model, BATCH, None).terms["jensen_shannon"] for _ in range(2))
+    assert one != two  # dropped units, in training
+    assert torch.equal(small.reward(model, BATCH), small.reward(model, BATCH))
+    with pytest.raises(InfolmError, match=r"has 7 hidden units, and .*critic.hidden is 500"):
+        Bmi(BmiConfig(), model).load_state_dict(small.state_dict())
 
 
 CORPUS = [[2, 0], [8, 3, 0], [1, 0], [4, 4, 4, 0], [6, 2, 0]]

@@ -139,6 +139,8 @@ class Model:
 
 def every_gradient(world, config, baseline=None):
     """Of each draw by the estimator: the encoder's (B, ...), the decoder's, and the shares (B,)."""
+    if baseline is not None:
+        config = config.model_copy(update={"baseline": "mean"})
     objective = MonteCarlo(config)
     if baseline is not None:
         objective.mean, objective.batches = baseline, 10**6
@@ -165,7 +167,7 @@ def total_variance(gradients, shares):
 
 
 def objective_value(config, log_p, log_ratio, kl):
-    """eqs. 5.9, 5.11, 5.15 and 5.18; where the terms have their own samples 5.12 and 5.16."""
+    """eqs. 5.9, 5.11, 5.15 and 5.18; with the grouping `information` 5.12 and 5.16."""
     lam, alpha, elbo = config.weight, config.alpha, config.estimator == "elbo"
 
     def s(count, power=1.0):
@@ -178,18 +180,18 @@ def objective_value(config, log_p, log_ratio, kl):
         return (w * log_p[:count]).mean(0) / w.mean(0)
 
     k, m = config.samples, config.mi_samples or config.samples
-    match config.augment:
-        case "none":
+    match config.augment, config.grouping:
+        case "none", _:
             return s(k)
-        case "kl" if k == m:
-            return (1 - lam) * s(k) + lam * u(k)
-        case "kl":
+        case "kl", "likelihood":
+            return (1 - lam) * s(k) + lam * u(m)
+        case "kl", "information":
             return s(k) + lam * (u(m) - s(m))
-        case "renyi" if k == m:
-            return lam / (alpha - 1) * s(k, alpha) - (lam * alpha / (alpha - 1) - 1) * s(k)
-        case "renyi":
+        case "renyi", "likelihood":
+            return lam / (alpha - 1) * s(m, alpha) - (lam * alpha / (alpha - 1) - 1) * s(k)
+        case "renyi", "information":
             return s(k) + lam * (s(m, alpha) - alpha * s(m)) / (alpha - 1)
-        case "power":
+        case "power", _:
             return s(k, alpha) / alpha
 
 
@@ -210,11 +212,12 @@ AUGMENTATIONS = {
     "none": {},
     "kl": {"augment": "kl", "lambda": 0.6},
     "renyi below 1": {"augment": "renyi", "lambda": 0.6, "alpha": 0.5},
-    "renyi above 1": {"augment": "renyi", "lambda": 0.6, "alpha": 2.5},
+    "renyi above 1": {"augment": "renyi", "lambda": 0.5, "alpha": 2.5},
     "power below 1": {"augment": "power", "alpha": 0.6},
     "power above 1": {"augment": "power", "alpha": 1.8},
 }
 COUNTS = [(1, 1), (2, 2), (3, 3), (3, 1), (1, 3)]
+GROUPINGS = ("likelihood", "information")
 
 
 def configs(estimator):
@@ -222,19 +225,21 @@ def configs(estimator):
     found = []
     for augment in AUGMENTATIONS.values():
         for samples, mi_samples in COUNTS:
-            counts = {"samples": samples}
-            if samples != mi_samples:
-                if "lambda" not in augment:
-                    continue
-                counts["mi_samples"] = mi_samples
-            if estimator != "vimco" or (samples, mi_samples) != (1, 1):
-                found.append(MonteCarloConfig(estimator=estimator, **augment, **counts))
+            if samples == mi_samples:
+                if estimator != "vimco" or samples > 1:
+                    found.append(MonteCarloConfig(estimator=estimator, samples=samples, **augment))
+            elif "lambda" in augment:
+                counts = {"samples": samples, "mi_samples": mi_samples, **augment}
+                found += [
+                    MonteCarloConfig(estimator=estimator, grouping=grouping, **counts)
+                    for grouping in GROUPINGS
+                ]
     return found
 
 
 def named(config):
     counts = f"{config.samples}/{config.mi_samples or config.samples}"
-    return f"{config.estimator}-{counts}-{config.augment}-{config.alpha}"
+    return f"{config.estimator}-{counts}-{config.augment}-{config.alpha}-{config.grouping}"
 
 
 CONTINUOUS = [
@@ -375,21 +380,79 @@ def test_values_converge_as_one_over_k(world, quantity, limit):
     assert (spread[1] / spread[0]).item() == pytest.approx(1 / 2, abs=0.06)
 
 
-def test_one_code_for_the_information_rewards_a_wide_q_without_end():
-    """N/1 of Gaussian codes: N(0, sigma^2) has KL ~ sigma^2 / 2 from the prior, and the nearest of
-    N codes is much nearer than that. Here p(x | z) = 1 for all z: no information, O = 0 at most."""
+def ordered(world, count):
+    """Every draw of `count` codes in its order, l and r (count, 3^count), and probabilities."""
+    classes = torch.tensor(list(itertools.product(range(3), repeat=count))).T
+    log_p, ratio = world.p.log()[classes], (world.prior / world.q).log()[classes]
+    return Draws(log_p, ratio, torch.zeros(3**count)), world.q[classes].prod(0)
+
+
+@pytest.mark.parametrize("counts", [(4, 1), (1, 4), (3, 2), (2, 2)], ids=str)
+@pytest.mark.parametrize("weight", [0.0, 0.35, 1.0])
+def test_the_mean_of_each_grouping_is_that_of_its_parts(counts, weight):
+    """Eqs. 5.11, 5.15 and 5.12, 5.16, each part enumerated with its own number of codes."""
+    k, m = counts
+    world, alpha = NARROW, 1.8
+    draws, shares = ordered(world, max(counts))
+    s_k, s_m = (world.mean(log_mean_weight, count) for count in counts)
+    s_alpha = world.mean(lambda d: log_mean_weight(d, alpha), m)
+    u = world.mean(weighted_log_likelihood, m)
+    a = weight / (alpha - 1)
+    expected = {
+        ("kl", "likelihood"): (1 - weight) * s_k + weight * u,
+        ("kl", "information"): s_k + weight * (u - s_m),
+        ("renyi", "likelihood"): a * s_alpha - (a * alpha - 1) * s_k,
+        ("renyi", "information"): s_k + a * (s_alpha - alpha * s_m),
+    }
+    for (augment, grouping), mean in expected.items():
+        chosen = Settings("iwae", augment, k, m, weight, alpha, grouping)
+        ours = shares @ augmented(chosen, draws).value
+        assert ours.item() == pytest.approx(mean.item(), abs=1e-12)
+    apart = abs(expected["kl", "likelihood"] - expected["kl", "information"])
+    assert (apart > 0.001) == (k != m and weight > 0)
+
+
+ENDLESS = [  # grouping, augmentation, samples, of the information, lambda, alpha
+    ("information", "kl", 16, 1, 0.02, 1.0),
+    ("information", "kl", 16, 1, 0.9, 1.0),
+    ("information", "renyi", 16, 1, 0.05, 1.5),
+    ("likelihood", "renyi", 16, 1, 0.05, 0.5),
+    ("likelihood", "renyi", 1, 16, 0.6, 1.5),  # lambda > (alpha - 1) / alpha
+]
+BOUNDED = [
+    ("likelihood", "kl", 16, 1, 0.05, 1.0),
+    ("likelihood", "kl", 16, 1, 0.95, 1.0),
+    ("likelihood", "renyi", 16, 1, 0.05, 1.5),
+    ("likelihood", "renyi", 16, 1, 0.95, 1.5),
+    ("likelihood", "kl", 1, 16, 0.95, 1.0),
+    ("likelihood", "renyi", 1, 16, 0.6, 3.0),
+    ("likelihood", "renyi", 1, 16, 0.6, 0.5),
+    ("information", "kl", 16, 1, 0.005, 1.0),  # below E min n_k^2, which is 0.0104
+    ("information", "kl", 1, 16, 0.95, 1.0),
+    ("information", "renyi", 1, 16, 0.95, 1.5),
+    ("information", "kl", 16, 16, 0.95, 1.0),
+    ("information", "renyi", 16, 16, 0.95, 1.5),
+]
+
+
+@pytest.mark.parametrize("case", ENDLESS + BOUNDED, ids=str)
+def test_which_of_n_over_m_reward_a_wide_q_without_end(case):
+    """Of Gaussian codes: N(0, sigma^2) has KL ~ sigma^2 / 2 from the prior, and the nearest of 16
+    codes is E min n_k^2 = 1/96 of that away. Here p(x | z) = 1: no information, 0 is the truth."""
+    grouping, augment, samples, mi_samples, weight, alpha = case
+    chosen = Settings("dreg", augment, samples, mi_samples, weight, alpha, grouping)
     noise = torch.randn(16, 20_000, generator=torch.Generator().manual_seed(0)).double()
     values = {}
     for sigma in (1.0, 10.0, 100.0):
         log_ratio = math.log(sigma) + 0.5 * noise.square() * (1 - sigma**2)
         draws = Draws(torch.zeros_like(noise), log_ratio, torch.zeros(20_000))
-        for mi_samples in (1, 16):
-            chosen = Settings("dreg", "kl", 16, mi_samples, weight=0.05)
-            values[sigma, mi_samples] = augmented(chosen, draws).value.mean().item()
-    assert values[1, 1] == 0
-    assert values[10, 1] > 1
-    assert values[100, 1] > 50 * values[10, 1]
-    assert max(values[sigma, 16] for sigma in (1, 10, 100)) <= 0
+        values[sigma] = augmented(chosen, draws).value.mean().item()
+    assert values[1.0] == pytest.approx(0, abs=1e-12)
+    if case in ENDLESS:
+        assert values[10.0] > 0.5
+        assert values[100.0] > 50 * values[10.0]
+    else:
+        assert values[100.0] < values[10.0] < 0
 
 
 def test_the_bound_rises_towards_the_likelihood():
@@ -508,13 +571,21 @@ def test_one_samples_mean_is_the_beta_vae_s_objective(beta):
 @pytest.mark.parametrize("counts", [(4, 4), (4, 2), (1, 3)])
 def test_renyi_tends_to_kl(estimator, counts):
     """(S_a - a S) / (a - 1) -> dS_a/da - S = U - S as a -> 1, whatever the draws, for dS_a/da is
-    the mean of l with the weights' shares: value and gradient."""
+    the mean of l with the weights' shares: value and gradient. Grouped by the likelihood there is
+    no limit where K and M differ: S_M - S_K is divided by a - 1."""
     draws = some_draws(max(counts))
-    kl = estimated(Settings(estimator, "kl", *counts, 0.7), draws)
+
+    def both(grouping, alpha):
+        kl = Settings(estimator, "kl", *counts, 0.7, grouping=grouping)
+        renyi = Settings(estimator, "renyi", *counts, 0.7, alpha, grouping)
+        return estimated(renyi, draws), estimated(kl, draws)
+
     for alpha in (1 - 1e-5, 1 + 1e-5):
-        found = estimated(Settings(estimator, "renyi", *counts, 0.7, alpha), draws)
+        found, kl = both("information", alpha)
         all_close(found, kl, rtol=0, atol=1e-4)
         assert (found.value - kl.value).abs().max() > 1e-7  # and is not it
+        found, kl = both("likelihood", alpha)
+        assert ((found.value - kl.value).abs().max() > 1000) == (counts[0] != counts[1])
 
 
 @pytest.mark.parametrize("estimator", ["elbo", "iwae", "stl", "dreg", "reinforce", "vimco"])
@@ -534,6 +605,64 @@ def test_power_one_and_lambda_nought_are_the_plain_bound():
         all_close(estimated(settings("kl", 3, estimator=estimator), draws), plain)
         renyi = settings("renyi", 3, 0.0, 2.0, estimator)
         all_close(estimated(renyi, draws), plain)
+
+
+ESTIMATORS = ("elbo", "iwae", "stl", "dreg", "reinforce", "vimco")
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("augment", ["kl", "renyi"])
+def test_with_as_many_samples_for_both_the_groupings_are_one(estimator, augment):
+    """To the last bit, value and gradient; not so with 4/1 and 1/4."""
+    for counts in [(2, 2), (4, 4), (4, 1), (1, 4)]:
+        draws = some_draws(max(counts))
+        ours, other = (
+            estimated(Settings(estimator, augment, *counts, 0.7, 1.6, grouping), draws)
+            for grouping in GROUPINGS
+        )
+        same = all(torch.equal(a, b) for a, b in zip(ours[:-1], other[:-1], strict=True))
+        assert same == (counts[0] == counts[1])
+        assert ours.by_kl == pytest.approx(other.by_kl)  # both groupings have 1 - lambda of it
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize("grouping", GROUPINGS)
+@pytest.mark.parametrize("counts", [(4, 1), (1, 4), (3, 4)], ids=str)
+def test_lambda_nought_is_the_likelihood_of_its_own_samples(estimator, grouping, counts):
+    """O = S_K: what the other codes are changes nothing but VIMCO's baselines, the mean of all."""
+    k, m = counts
+    draws = some_draws(max(counts))
+    plain = augmented(settings("none", k, estimator=estimator), draws.first(k))
+    for augment in ("kl", "renyi"):
+        chosen = Settings(estimator, augment, k, m, 0.0, 1.6, grouping)
+        found = augmented(chosen, draws)
+        torch.testing.assert_close(found.value, plain.value)
+        for ours, theirs in zip(found._derivatives, plain._derivatives, strict=True):
+            torch.testing.assert_close(ours[:k], theirs)
+            assert (ours[k:] == 0).all()
+
+
+@pytest.mark.parametrize("counts", [(4, 1), (1, 4), (3, 4)], ids=str)
+def test_lambda_one(counts):
+    """By the likelihood KL is U_M alone, and S_K is out of it; Renyi is (S_alpha,M - S_K) / (alpha
+    - 1). By information S_K stays."""
+    k, m = counts
+    draws = some_draws(max(counts))
+    u = weighted_log_likelihood(draws.first(m))
+    s_k, s_m = (log_mean_weight(draws.first(count)) for count in counts)
+    s_alpha = log_mean_weight(draws.first(m), 1.6)
+    expected = {
+        ("kl", "likelihood"): u,
+        ("kl", "information"): s_k + u - s_m,
+        ("renyi", "likelihood"): (1 / 0.6) * (s_alpha - s_k),
+        ("renyi", "information"): s_k + (1 / 0.6) * (s_alpha - 1.6 * s_m),
+    }
+    for (augment, grouping), wanted in expected.items():
+        found = augmented(Settings("dreg", augment, k, m, 1.0, 1.6, grouping), draws)
+        torch.testing.assert_close(found.value, wanted.value)
+        for ours, theirs in zip(found._derivatives, wanted._derivatives, strict=True):
+            torch.testing.assert_close(ours[: len(theirs)], theirs)
+            torch.testing.assert_close(ours[len(theirs) :], 0 * ours[len(theirs) :])
 
 
 # -- variance -------------------------------------------------------------------------------
@@ -632,6 +761,7 @@ def test_with_the_true_posterior_stl_and_dreg_have_no_variance():
         lambda d: mean_log_likelihood(d, 2.0),
         lambda d: augmented(Settings("iwae", "kl", 2, 4, 0.7), d),
         lambda d: augmented(Settings("iwae", "renyi", 4, 1, 0.7, 0.4), d),
+        lambda d: augmented(Settings("iwae", "renyi", 4, 1, 0.7, 0.4, "information"), d),
         lambda d: augmented(Settings("elbo", "kl", 4, 2, 0.7), d),
     ],
 )

@@ -10,6 +10,7 @@ from infolm.objectives.likelihood import (
     Likelihood,
     LikelihoodConfig,
     activation_penalty,
+    reset,
     temporal_activation_penalty,
 )
 
@@ -130,3 +131,49 @@ def test_padding_does_not_count_in_the_loss_nor_in_the_penalties(samples):
     torch.testing.assert_close(padded.loss, whole.loss)
     torch.testing.assert_close(padded.terms, whole.terms)
     assert padded.count == whole.count
+
+
+# -- streams that start anew at random ---------------------------------------------------------
+
+
+def states(streams, samples=1, layers=2):
+    """States that say which layer, sample and stream they are of."""
+    columns = 1 + torch.arange(samples * streams).double()[None, :, None]
+    return [(columns * (layer + 1), -columns * (layer + 1)) for layer in range(layers)]
+
+
+def test_a_stream_is_reset_in_all_layers_and_samples_at_once():
+    torch.manual_seed(3)
+    streams, samples = 40, 3
+    before = states(streams, samples)
+    after = reset(before, streams, 0.5)
+    zero = (after[0][0] == 0).view(samples, streams)
+    assert zero[0].any()
+    assert not zero[0].all()
+    for old, new in zip(before, after, strict=True):
+        for a, b in zip(old, new, strict=True):
+            gone = (b == 0).view(samples, streams)
+            assert torch.equal(gone, zero[:1].expand(samples, -1))
+            assert torch.equal(b[b != 0], a[b != 0])
+
+
+def test_the_share_of_streams_that_are_reset_is_the_probability():
+    torch.manual_seed(0)
+    n, p = 200_000, 0.01
+    share = float((reset(states(n, layers=1), n, p)[0][0] == 0).double().mean())
+    assert share == pytest.approx(p, abs=4 * (p * (1 - p) / n) ** 0.5)
+
+
+def test_resetting_never_is_carrying_and_resetting_always_is_starting_anew():
+    model, b = make().train(), batch(fresh=False, seed=2)
+    carry = Likelihood(LikelihoodConfig())(model, batch(), None).carry
+    carried = Likelihood(LikelihoodConfig())(model, b, carry).loss
+    anew = Likelihood(LikelihoodConfig())(model, b, None).loss
+    random = torch.get_rng_state()
+    never = Likelihood(LikelihoodConfig(state_reset=0.0))(model, b, carry).loss
+    assert torch.equal(torch.get_rng_state(), random)
+    assert torch.equal(never, carried)
+    always = Likelihood(LikelihoodConfig(state_reset=1.0))
+    torch.testing.assert_close(always(model, b, carry).loss, anew)
+    assert abs(carried.item() - anew.item()) > 1e-6
+    torch.testing.assert_close(always(model.eval(), b, carry).loss, carried)

@@ -40,6 +40,7 @@ def batch(seed=1, sequences=3):
         torch.from_numpy(rng.integers(5, TYPES, len(places))),
         ngrams=ngrams,
         owners=torch.tensor([0, 0, 2]),
+        masked=torch.tensor([True, False, True]),
     )
 
 
@@ -93,7 +94,7 @@ def test_without_the_n_grams_infoword_is_mlm_nce_to_the_bit():
 
 def test_infoword_is_the_weighted_sum_of_its_terms():
     model, b = make(), batch()
-    estimate = infoword(lambda_mlm=0.7, lambda_dim=0.4)(model, b, None)
+    estimate = infoword(lambda_mlm=0.7, lambda_dim=0.4, dim_pairs="all")(model, b, None)
     nce = Masked(among("batch", None, 0))(model, b, None)
     hidden = model(b.tokens)[:, 0]
     # Each n-gram by itself, without padding: what follows it is not seen.
@@ -106,6 +107,34 @@ def test_infoword_is_the_weighted_sum_of_its_terms():
     torch.testing.assert_close(estimate.loss, 0.7 * nce.loss + 0.4 * dim)
     assert estimate.per == {"dim": 3, "dim_information": 3}
     assert not any(term.requires_grad for term in estimate.terms.values())
+
+
+def test_a_sequence_finds_the_n_grams_that_it_shows_as_masks():
+    model, b = make(), batch()
+    estimate = infoword()(model, b, None)
+    every = infoword(dim_pairs="all")(model, b, None)
+    parts = torch.stack([model(row[row != PAD][None])[0, 0] for row in b.ngrams])
+    values, sizes = slow_ngrams(model(b.tokens)[:, 0], parts, b.owners.tolist())
+    # The second n-gram is no pair, and still one of those that the third is told from.
+    dim = -(values[0] + values[2]) / 2
+    assert sizes.tolist() == [2, 2, 3]
+    torch.testing.assert_close(estimate.terms["dim"], dim)
+    torch.testing.assert_close(
+        estimate.terms["dim_information"], (math.log(2) + math.log(3)) / 2 - dim
+    )
+    torch.testing.assert_close(estimate.loss, estimate.terms["nll"] + 0.4 * dim)
+    assert estimate.per == {"dim": 2, "dim_information": 2}
+    assert every.per["dim"] == 3
+    assert torch.equal(estimate.terms["nll"], every.terms["nll"])  # the words are as they were
+
+
+def test_a_batch_that_shows_no_span_as_masks_has_the_words_alone():
+    model, b = make(), batch()._replace(masked=torch.zeros(3, dtype=torch.bool))
+    estimate = infoword()(model, b, None)
+    assert set(estimate.terms) == {"nll", "information", "loss"}
+    assert torch.equal(estimate.loss, infoword(lambda_dim=0.0)(model, b, None).loss)
+    estimate.loss.backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
 # -- n-grams of sequences -----------------------------------------------------------------------

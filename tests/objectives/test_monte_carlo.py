@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+import yaml
 from torch.distributions import Categorical, Normal, kl_divergence
 
 from infolm.config import load_recipe
@@ -95,15 +96,16 @@ def plain(config, log_p, log_ratio, kl):
     count = config.samples
     many = config.mi_samples or count
     weights = (log_p + log_ratio)[:many].softmax(0)
+    bound = s(count) if config.grouping == "likelihood" else s(many)
     match config.augment:
         case "none":
             return s(count)
         case "power":
             return s(count, config.alpha) / config.alpha
         case "kl":
-            told = (weights * log_p[:many]).sum(0) - s(many)
+            told = (weights * log_p[:many]).sum(0) - bound
         case "renyi":
-            told = (s(many, config.alpha) - config.alpha * s(many)) / (config.alpha - 1)
+            told = (s(many, config.alpha) - config.alpha * bound) / (config.alpha - 1)
     return s(count) + config.weight * told
 
 
@@ -111,7 +113,9 @@ AUGMENTED = [
     {},
     {"augment": "kl", "lambda": 0.7},
     {"augment": "kl", "lambda": 0.7, "mi_samples": 1},
+    {"augment": "kl", "lambda": 0.7, "mi_samples": 1, "grouping": "information"},
     {"augment": "renyi", "lambda": 0.7, "alpha": 1.6, "mi_samples": 4},
+    {"augment": "renyi", "lambda": 0.7, "alpha": 1.6, "mi_samples": 4, "grouping": "information"},
     {"augment": "power", "alpha": 1.6},
 ]
 
@@ -218,9 +222,26 @@ def test_the_gradient_of_vimco_is_that_of_a_loop(world, latent, augment):
 # -- the baseline ---------------------------------------------------------------------------
 
 
-def test_the_baseline_is_a_running_mean_per_token():
+MEAN = MonteCarloConfig(estimator="reinforce", baseline="mean")
+
+
+def test_reinforce_has_no_baseline():
+    """What it heard before changes nothing: "assuming a zero baseline, we recover REINFORCE 1"."""
+    model = sentences(CATEGORICAL)
+    objective = MonteCarlo(MonteCarloConfig(estimator="reinforce"))
+    first = gradients(model, run(objective, model, WORDS).loss)
+    assert objective._baseline(torch.tensor([4.0, 3.0, 2.0])).tolist() == [0, 0, 0]
+    torch.testing.assert_close(first, gradients(model, run(objective, model, WORDS).loss))
+    z, q, log_prior, _ = drawn(model, WORDS, 1)
+    log_q, log_p = q.log_prob(z).sum(-1), one_by_one(model, z, WORDS)
+    value = log_p + log_prior - log_q
+    surrogate = -(value + value.detach() * log_q).sum() / 3
+    torch.testing.assert_close(first, gradients(model, surrogate))
+
+
+def test_the_mean_is_a_running_one_per_token():
     """0 at the first batch; then of the batches before, with the bias of its start taken out."""
-    model, objective = sentences(CATEGORICAL), MonteCarlo(MonteCarloConfig(estimator="reinforce"))
+    model, objective = sentences(CATEGORICAL), MonteCarlo(MEAN)
     lengths = torch.tensor([4.0, 3.0, 2.0])
     assert objective._baseline(lengths).tolist() == [0, 0, 0]
     per_token = [-run(objective, model, WORDS, seed).loss.item() * 3 / 9 for seed in range(3)]
@@ -229,9 +250,9 @@ def test_the_baseline_is_a_running_mean_per_token():
     assert objective._baseline(lengths).tolist() == pytest.approx([4 * mean, 3 * mean, 2 * mean])
 
 
-def test_the_baseline_is_in_the_gradient_and_can_be_resumed():
+def test_the_mean_is_in_the_gradient_and_can_be_resumed():
     model = sentences(CATEGORICAL)
-    config = MonteCarloConfig(estimator="reinforce", samples=2)
+    config = MEAN.model_copy(update={"samples": 2})
     objective = MonteCarlo(config)
     first = gradients(model, run(objective, model, WORDS).loss)
     resumed = MonteCarlo(config)
@@ -248,9 +269,24 @@ def test_the_baseline_is_in_the_gradient_and_can_be_resumed():
 
 
 def test_lines_of_one_symbol_have_one_token():
-    model, objective = symbols(CATEGORICAL), MonteCarlo(MonteCarloConfig(estimator="reinforce"))
+    model, objective = symbols(CATEGORICAL), MonteCarlo(MEAN)
     loss = run(objective, model, SYMBOLS).loss.item()
     assert objective._baseline(torch.ones(3)).tolist() == pytest.approx([-loss] * 3)
+
+
+def test_an_old_run_keeps_its_grouping_and_its_baseline(tmp_path):
+    """Both keys came later: a run that lacks them did what it did."""
+    tree = load_recipe(RECIPE).model_dump(mode="json")
+    for key in ("grouping", "baseline"):
+        del tree["objective"][key]
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(tree))
+    new = load_recipe(str(path)).objective
+    assert (new.grouping, new.baseline) == ("likelihood", "none")
+    (tmp_path / "corpus.json").write_text("{}")  # a run's
+    old = load_recipe(str(path)).objective
+    assert (old.grouping, old.baseline) == ("information", "mean")
+    assert old.settings.grouping == "information"
 
 
 # -- dropout --------------------------------------------------------------------------------

@@ -105,3 +105,17 @@ def test_pairs_are_read_together_and_padding_changes_nothing(architecture):
     torch.testing.assert_close(estimate.loss, global_form(scores).loss, rtol=1e-6, atol=1e-9)
     right = (scores[:, 0] > scores[:, 1]).float().mean()
     assert estimate.terms["accuracy"] == right
+
+
+@pytest.mark.parametrize("candidates", [2, 4])
+def test_an_encoder_whose_scores_are_all_alike_tells_by_chance(candidates):
+    config = EncoderConfig(layers=1, hidden=8, heads=2, length=16, head="next")
+    model = Encoder(config, 20).eval()
+    with torch.no_grad():
+        model.psi.zero_()
+    tokens = torch.randint(5, 20, (3, candidates, 8))
+    batch = SentencePairBatch(tokens, torch.ones_like(tokens), torch.zeros_like(tokens))
+    for form in ("local", "global"):
+        terms = NextSentence(NextSentenceConfig(form=form))(model, batch, None).terms
+        assert float(terms["accuracy"]) == pytest.approx(1 / candidates)
+        assert float(terms["ties"]) == 1

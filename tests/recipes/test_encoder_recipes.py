@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from infolm.config import Recipe
 from infolm.objectives.base import OBJECTIVES
 from infolm.objectives.encoding import EncoderObjectiveConfig
+from infolm.section import OF_A_RUN
 
 FITTING: dict[str, dict[str, dict[str, Any]]] = {
     "skip-gram": {"feed": {"kind": "windows", "length": 512}, "model": {"head": "context"}},
@@ -50,6 +51,12 @@ def test_what_fits_is_taken(kind):
         kind for kind, config in OBJECTIVES.items() if issubclass(config, EncoderObjectiveConfig)
     }
     assert Recipe.model_validate(tree(kind)).objective.kind == kind
+
+
+def test_a_run_from_before_the_key_has_every_n_gram_as_a_pair():
+    given = tree("infoword")
+    assert Recipe.model_validate(given).objective.dim_pairs == "masked"
+    assert Recipe.model_validate(given, context=OF_A_RUN).objective.dim_pairs == "all"
 
 
 def test_skip_gram_reads_words_too():

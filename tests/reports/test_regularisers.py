@@ -14,6 +14,7 @@ from infolm.reports.regularisers import (
     QUANTITIES,
     at_chance,
     beyond_the_batch,
+    by_heart,
     never_begun,
     one_decides,
     quantity,
@@ -41,6 +42,29 @@ def history(values: dict[str, float]) -> History:
         for step in range(1, 31)
     ]
     return History.of(records)
+
+
+def test_a_critic_that_knows_its_training_pairs_alone_is_told() -> None:
+    def unseen(mean: float, error: float) -> dict[str, Series]:
+        return {"accuracy": constant(mean, 2), "accuracy_stderr": constant(error, 2)}
+
+    known = constant(0.8)
+    told = by_heart("bmi", known, unseen(0.51, 0.01))
+    assert "it tells 0.800 of them right, and 0.510 ± 0.010 of those of the validation" in told
+    assert "regularisers.bmi.critic.dropout" in told
+    assert by_heart("bmi", known, unseen(0.55, 0.01)) == ""
+    assert by_heart("bmi", constant(0.5), unseen(0.5, 0.01)) == ""  # another rule's
+    assert by_heart("bmi", known, {}) == ""
+    assert by_heart("bmi", known, {"accuracy": constant(0.5, 2)}) == ""  # with no error
+    record = {"kind": "validation", "step": 30, "epoch": 1, "loss": 4.0, "bmi/accuracy": 0.5}
+    steps = [
+        {"kind": "step", "step": step, "epoch": 0, "likelihood/nll": 4.0, "bmi/accuracy": 0.8}
+        for step in range(1, 30)
+    ]
+    found = History.of([*steps, record | {"bmi/accuracy_stderr": 0.01}])
+    assert found.held_out["bmi"]["accuracy"].values.tolist() == [0.5]
+    (sentence,) = warnings("bmi", {}, found, finished=False)
+    assert sentence.startswith("The critic knows its training pairs alone")
 
 
 def test_a_sound_run_has_nothing_to_tell() -> None:

@@ -181,6 +181,24 @@ def test_what_comes_from_the_run_is_escaped(page: Page) -> None:
     assert EVIL in "".join(page.inside("pre"))  # in the recipe
 
 
+def test_a_run_on_ones_own_text_names_that_text_and_expects_nothing(run: Path) -> None:
+    """As `infolm train awd-lstm/ptb data.path=cats.txt` left it, before and after it forgot what
+    the recipe expects of its corpus."""
+    tree = yaml.safe_load((run / "recipe.yaml").read_text())
+    text = tree["data"]["path"]
+    tree["data"]["corpus"] = "ptb"
+    for title, expected in [
+        ("A run on the Penn Treebank", tree["expected"]),
+        ("a run on it", None),
+    ]:
+        tree |= {"title": title, "expected": expected}
+        (run / "recipe.yaml").write_text(yaml.safe_dump(tree))
+        page = Page(write_report(run))
+        assert page.inside("h1") == [f"a run on {text}" if expected else title]
+        assert f"trained on {text} (" in page.text
+        assert "expected: a <guess>" not in [row[0] for row in page.rows]
+
+
 def test_the_baseline_is_there_before_any_measurement(original: Path, page: Page) -> None:
     assert f"infolm evaluate '{original}' --cache --baseline" in page.text
     assert not (original / "measurements.json").exists()
@@ -439,6 +457,18 @@ def test_a_real_regulariser_has_nothing_that_is_not_explained(run: Path, tmp_pat
     )
     assert "Phase two at step 3" in page.text
     assert "no step of it is on record" not in page.text
+    assert "That of phase two is 1." in page.text
+    last = [r for r in read_metrics(tmp_path / "bmi/metrics.jsonl") if r["kind"] == "validation"][
+        -1
+    ]
+    group = f"On the validation split, {last['bmi/pairs']:,} pairs, at the last validation"
+    value, *_ = page.row(group, QUANTITIES["accuracy"].meaning)
+    assert float(value) == pytest.approx(last["bmi/accuracy"], abs=1e-4)
+    assert "on the validation split" in page.text  # in the legend
+    LanguageRun.open(tmp_path / "bmi").evaluate(["test"], Asked(), 20, 1, False, quiet)
+    page = Page(write_report(tmp_path / "bmi"))
+    assert "critic of BMI" in page.text
+    assert "accuracy, test split" in page.text
 
 
 def test_a_run_of_one_term_has_no_such_section(page: Page) -> None:

@@ -4,7 +4,7 @@ import math
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from infolm.reproduction.frontier import Position, frontier, nll_at
@@ -60,6 +60,8 @@ def test_nll_at_a_level():
     assert nll_at([], 0) is None
 
 
+# -1 + (-0.1 - -1) is above -0.1 by a rounding.
+@example([Position(0, -1.0), Position(1, -0.1)], 1.0)
 @given(clouds, st.floats(-10, 10))
 def test_nll_at_a_level_lies_between_what_was_measured(points, level):
     finite = [p for p in points if all(map(math.isfinite, p))]

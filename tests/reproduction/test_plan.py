@@ -26,6 +26,11 @@ def test_points_have_names_values_and_recipes(tiny_file):
     assert point.optimum == math.log(8)
 
 
+def test_the_entropy_of_ones_own_text_is_not_known(tiny_file):
+    plan = load_plan(str(tiny_file), [*TINY, "data.path=words.txt"])
+    assert {point.optimum for point in plan.points.values()} == {None}
+
+
 def test_what_curves_have_in_common_is_one_point(tiny_file):
     plan = load_plan(str(tiny_file), TINY)
     shared = plan.points["dreg-1-lambda-0.8"]

@@ -16,7 +16,7 @@ from infolm.families.train import train
 from infolm.objectives.base import Estimate
 from infolm.optimisation.schedule import Schedule, ScheduleConfig
 from infolm.training import checkpoint
-from infolm.training.loop import Loop
+from infolm.training.loop import Loop, Validation
 
 
 def run(recipe, out, resume=False, watcher=None):
@@ -277,9 +277,45 @@ def test_a_finished_run_is_left_as_it_is(tmp_path, small_text):
     recipe = tiny_recipe(small_text, max_steps=5)
     run(recipe, tmp_path / "run")
     before = (tmp_path / "run" / "model.safetensors").read_bytes()
-    run(recipe, tmp_path / "run", resume=True)
+    watcher = Silent()
+    run(recipe, tmp_path / "run", resume=True, watcher=watcher)
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
-    assert len(records(tmp_path / "run", "validation")) == 1
+    (validation,) = records(tmp_path / "run", "validation")
+    told = watcher.said[-1]
+    assert "is finished, and nothing was trained: 5 steps" in told
+    assert f"best validation {validation['loss']:.4f} nats per token" in told
+    assert told.endswith(f"infolm train {tmp_path / 'run'} --resume train.max_steps=10")
+    run(changed(recipe, train={"max_steps": 10}), tmp_path / "run", resume=True)  # as it says
+    assert [record["step"] for record in records(tmp_path / "run", "validation")] == [5, 10]
+
+
+def test_a_run_that_was_stopped_can_be_given_more_patience(tmp_path, small_text, monkeypatch):
+    losses = iter([3.0, 2.0, 4.0, 1.5, 1.0])
+    monkeypatch.setattr(
+        "infolm.experiment._validation", lambda *_: lambda: Validation(next(losses))
+    )
+    recipe = tiny_recipe(small_text, epochs=1000, validate_every=2, stop_patience=1)
+    run(recipe, tmp_path / "run")
+    assert len(records(tmp_path / "run", "validation")) == 3
+    watcher = Silent()
+    run(recipe, tmp_path / "run", resume=True, watcher=watcher)
+    assert watcher.said[-1].endswith("--resume train.stop_patience=null")
+    longer = changed(recipe, train={"stop_patience": None, "max_steps": 10})
+    assert run(longer, tmp_path / "run", resume=True) == 1.0
+
+
+def test_averaging_that_began_with_the_last_validation_is_not_said_never_to_have(
+    tmp_path, small_text
+):
+    """The tiny recipe triggers at 0.4 of training, and here that is where it is validated last."""
+    recipe = tiny_recipe(small_text, max_steps=5)
+    watcher = Silent()
+    run(recipe, tmp_path / "run", watcher=watcher)
+    assert [r["name"] for r in records(tmp_path / "run", "event")] == ["triggered"]
+    told = watcher.said[-1]
+    assert told.startswith("averaging was triggered by the last validation, with no step left")
+    assert not any("not triggered" in said for said in watcher.said)
+    assert recipe.averaging.unused(["triggered"]) == told  # what the report says
 
 
 def test_a_folder_that_exists_is_refused_and_untouched(tmp_path, small_text):

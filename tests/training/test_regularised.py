@@ -11,8 +11,10 @@ from training_tiny import Silent, quiet, tiny_tree
 
 from infolm.config import Recipe
 from infolm.data.corpora import load
+from infolm.data.pairs import HeldOutPairs
 from infolm.errors import InfolmError
 from infolm.families.base import build_terms
+from infolm.families.running.run import Asked, LanguageRun
 from infolm.families.train import train
 from infolm.models.recurrent import RecurrentModel
 from infolm.training import checkpoint
@@ -93,6 +95,42 @@ def test_phase_two_begins_with_averaging_and_is_logged(tmp_path, topics):
         assert ("bmi/raml" in record) == (record["step"] > events[0][0])
         if "bmi/raml" in record:
             assert 0 < record["bmi/effective"] <= 1
+
+
+def test_each_validation_reads_the_critic_on_its_split(tmp_path, topics):
+    wanted = recipe(topics, BMI | {"switch": 1, "batch": 3})
+    run(wanted, tmp_path / "run")
+    found = records(tmp_path / "run", "validation")
+    assert len(found) > 1
+    quantities = ("jensen_shannon", "accuracy", "mine")
+    for record in found:
+        assert record["bmi/pairs"] > 0
+        assert all(record[f"bmi/{name}_stderr"] >= 0 for name in quantities)
+    # The weights that were kept say the same again.
+    opened = LanguageRun.open(tmp_path / "run")
+    best = min(found, key=lambda record: record["loss"])
+    pairs = wanted.regularisers.bmi.held_out(opened.corpus, "valid")
+    again = opened.bmi().read(opened.model, pairs)
+    for name in quantities:
+        assert again[name].value == pytest.approx(best[f"bmi/{name}"], rel=1e-4, abs=1e-5)
+    results = opened.evaluate(["valid", "test"], Asked(), 20, 1, False, quiet).measurements
+    (accuracy,) = (m for m in results if (m.metric, m.split) == ("critic_accuracy", "valid"))
+    assert accuracy.value == again["accuracy"].value
+    assert accuracy.stderr == again["accuracy"].stderr
+    assert accuracy.method.startswith(f"critic of BMI, {pairs.pairs} pairs of neighbours, 2 random")
+    of_critic = [m.metric for m in results if m.split == "test" and "critic" in m.metric]
+    assert of_critic == ["critic_accuracy", "critic_jensen_shannon", "critic_mine"]
+
+
+def test_reading_the_critic_changes_nothing_of_the_training(tmp_path, topics, monkeypatch):
+    wanted = recipe(topics, BMI | {"switch": 0.5, "critic": {"dropout": 0.3}})
+    run(wanted, tmp_path / "read")
+    monkeypatch.setattr(HeldOutPairs, "draw", lambda *_: None)
+    run(wanted, tmp_path / "not")
+    assert "bmi/pairs" not in records(tmp_path / "not", "validation")[0]
+    one, two = (last_checkpoint(tmp_path / name) for name in ("read", "not"))
+    for part in ("model", "learners", "random", "losses"):
+        assert same(one[part], two[part]), part
 
 
 def test_the_regulariser_weighs_what_the_recipe_says(topics):

@@ -77,6 +77,25 @@ KILLS = {
 }
 
 
+SETTINGS = {
+    "plain": {},
+    "bmi": {"regularisers": {"bmi": {"batch": 4}}},
+    "as the Mogrifier": {
+        "model": {
+            "connections": "skip-raw",
+            "forget_bias": 1.0,
+            "softmax": {"experts": 2, "dropout": 0.3},
+        },
+        "objective": {"state_reset": 0.3},
+        "optimiser": {"kind": "adam", "beta1": 0, "learning_rate": 0.01, "l2_penalty": 1e-5},
+    },
+    "switching on the training loss": {
+        "averaging": {"kind": "two-tailed", "switch_on": "train", "switch_tokens": 500},
+        "train": {"validate_every": 2},
+    },
+}
+
+
 def records(run: Path) -> list[dict]:
     lines = (run / "metrics.jsonl").read_text().splitlines()
     return [
@@ -85,13 +104,15 @@ def records(run: Path) -> list[dict]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("regularisers", [{}, {"bmi": {"batch": 4}}], ids=["plain", "bmi"])
-def test_sigkill_at_many_places_and_resume_gives_the_same_bytes(tmp_path, small_text, regularisers):
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_sigkill_at_many_places_and_resume_gives_the_same_bytes(tmp_path, small_text, settings):
     from training_tiny import tiny_tree
 
     recipe = tmp_path / "tiny.yaml"
     tree = tiny_tree(small_text, max_steps=STEPS, checkpoint_seconds=0)
-    recipe.write_text(yaml.safe_dump(tree | {"regularisers": regularisers}))
+    for section, values in settings.items():
+        tree[section] = values if "kind" in values else tree.get(section, {}) | values
+    recipe.write_text(yaml.safe_dump(tree))
     script = HARNESS.format(
         recipe=str(recipe), folder=str(tmp_path), tests=str(Path(__file__).parents[1])
     )
@@ -103,9 +124,10 @@ def test_sigkill_at_many_places_and_resume_gives_the_same_bytes(tmp_path, small_
     assert done.returncode == 0, done.stderr
     alone = tmp_path / "alone"
     last = f"checkpoints/step-{STEPS:09d}.safetensors"
-    assert any(record.get("name") == "triggered" for record in records(alone))
+    event = "switched" if "averaging" in settings else "triggered"
+    assert any(record.get("name") == event for record in records(alone))
     files = ["model.safetensors", last, "recipe.yaml", "tokenizer.json"]
-    files += [f"{name}.safetensors" for name in regularisers]
+    files += [f"{name}.safetensors" for name in settings.get("regularisers", {})]
     for name, run in runs.items():
         for file in files:
             assert (run / file).read_bytes() == (alone / file).read_bytes(), (name, file)

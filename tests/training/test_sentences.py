@@ -11,7 +11,7 @@ from infolm.config import Recipe
 from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.validation import sentence_validation
-from infolm.families.base import corpus_of, open_run
+from infolm.families.recorded import corpus_of, open_run
 from infolm.families.running.run import LanguageRun
 from infolm.families.train import train
 from infolm.models.latent import log_prior
@@ -65,7 +65,10 @@ def test_it_learns_to_tell_sentences_apart(kind, tmp_path):
         ({"kind": "vae", "kl": {"schedule": "linear", "steps": 50}}, {}),
         ({"kind": "vae", "lagging": True}, {"latent": {"size": 2, "batch_norm": 0.6}}),
         # whose baseline is of the batches before
-        ({"kind": "monte-carlo", "estimator": "reinforce", "samples": 2}, {"latent": CLASSES}),
+        (
+            {"kind": "monte-carlo", "estimator": "reinforce", "baseline": "mean", "samples": 2},
+            {"latent": CLASSES},
+        ),
         ({"kind": "vq"}, {"latent": {**CLASSES, "kind": "quantised"}}),
     ],
 )

@@ -15,6 +15,8 @@ from one_sentence import one_sentence
 from training_tiny import tiny_file
 
 from infolm import cli
+from infolm.errors import InfolmError
+from infolm.tuning import tuner
 
 from .conftest import RANGES, tuned_file
 
@@ -90,7 +92,7 @@ def test_killed_interrupted_and_finished_by_two_workers(infolm, tmp_path, small_
 
     again = infolm("tune", out, "--trials", "3", "--seeds", "1")  # all is done: told again
     assert again.code == 0
-    assert "mean ± deviation over 1 other seeds" in again.out
+    assert "mean ± standard deviation over 1 other seeds" in again.out
     assert "optimistic" in again.out
     best = infolm("train", out / "best.yaml", "--out", tmp_path / "run", "--json")
     assert json.loads(best.out)["nll"] == result["best"]["nll"]
@@ -169,3 +171,20 @@ def test_a_study_of_another_recipe(refused, tmp_path, small_text):
     other["model"]["hidden"] = 13
     (tmp_path / "study" / "study.yaml").write_text(yaml.safe_dump(other))
     one_sentence(refused(), "another recipe (model.hidden was 13 and is now 12)", codes=(1, 2))
+
+
+def test_a_variant_is_tuned_in_a_folder_of_its_own(infolm, tmp_path, small_text, monkeypatch):
+    tree = yaml.safe_load(tuned_file(tmp_path, small_text).read_text())
+    tree["variants"] = {"One layer": "model.layers=1 seed=3"}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(tree))
+    seen = []
+
+    def tune(recipe, out, *_):
+        seen.append((recipe.model.layers, recipe.seed, str(out)))
+        raise InfolmError("enough")
+
+    monkeypatch.setattr(tuner, "tune", tune)
+    monkeypatch.chdir(tmp_path)
+    one_sentence(infolm("tune", "mine.yaml", "--variant", "One layer", "seed=4"), "enough")
+    assert seen == [(1, 4, "runs/mine-one-layer-tuning")]
+    one_sentence(infolm("tune", "mine.yaml", "--variant", "one"), "did you mean 'One layer'?")

@@ -65,8 +65,9 @@ class AveragerConfig(Section):
         """Why it cannot act in this recipe, in a sentence."""
         return None
 
-    def unused(self) -> str | None:
-        """What to say where no average was ever the answer; None where that cannot be."""
+    def unused(self, events: Sequence[str] = ()) -> str | None:
+        """What to say where no average was ever the answer, in a training with these events in
+        their order; None where that cannot be."""
         return None
 
 

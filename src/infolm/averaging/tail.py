@@ -8,7 +8,18 @@ from torch import Tensor, nn
 
 from infolm.averaging.base import AVERAGERS, RAW, Averager, AveragerConfig, OneMean
 
-Criterion = Literal["paper", "released"]
+Criterion = Literal["paper", "released", "stalled"]
+TRIGGERED, DIVERGED = "triggered", "diverged"
+"""Events: averaging begins; training goes back to its best validation."""
+
+
+def stagnating(losses: Sequence[float], patience: int) -> bool:
+    """Whether the last `patience` of the losses are all no better than the best before them.
+
+    Of Two-Tailed Averaging the thesis says "for a few evaluations"; in its figure 3.6 the loss is
+    lowest at 40E and the reset comes at 43E, so the default patience there is 3.
+    """
+    return len(losses) > patience and min(losses[-patience:]) >= min(losses[:-patience])
 
 
 def worse_than_recent(
@@ -16,11 +27,14 @@ def worse_than_recent(
 ) -> bool:
     """NT-ASGD's non-monotonic criterion (Merity et al. 2017, Algorithm 1, line 6).
 
-    `history` are the validation losses before `newest`. Never true before more than `patience`
-    of them. `paper`: newest is worse than the best of the last `patience`. `released`: newest is
-    worse than the best of all but the last `patience`, as the authors' program has it, which waits
-    longer where the curve is noisy.
+    `history` are the validation losses before `newest`. `paper`: newest is worse than the best of
+    the last `patience`. `released`: newest is worse than the best of all but the last `patience`,
+    as the authors' program has it, which waits longer where the curve is noisy. Neither is true
+    before more than `patience` losses. `stalled`: none of the last `patience` losses, newest
+    included, is better than the best before them, as in the program of Melis et al. (2020).
     """
+    if criterion == "stalled":
+        return stagnating([*history, newest], patience)
     if len(history) <= patience:
         return False
     window = history[-patience:] if criterion == "paper" else history[:-patience]
@@ -60,7 +74,7 @@ class TailConfig(AveragerConfig):
     def fault(self, recipe: Any) -> str | None:
         return _never_begins(self.start, recipe.train.max_steps)
 
-    def unused(self) -> str:
+    def unused(self, events: Sequence[str] = ()) -> str:
         return _never_begun(self.start)
 
 
@@ -78,7 +92,7 @@ class SwaConfig(AveragerConfig):
     def fault(self, recipe: Any) -> str | None:
         return _never_begins(self.start, recipe.train.max_steps)
 
-    def unused(self) -> str:
+    def unused(self, events: Sequence[str] = ()) -> str:
         return _never_begun(self.start)
 
 
@@ -88,7 +102,11 @@ class TriggeredConfig(AveragerConfig):
 
     kind: Literal["triggered"] = "triggered"
     patience: int = Field(5, ge=1, description="the non-monotone interval n, in validations")
-    criterion: Criterion = Field("paper", description="Algorithm 1, or the authors' program")
+    criterion: Criterion = Field(
+        "paper",
+        description="Algorithm 1 (paper), the authors' program (released), or stalled: the best "
+        "loss is `patience` validations old, as Melis et al. (2020)",
+    )
     latest: float = Field(
         1.0, gt=0, le=1, description="trigger at this share of training at the latest; 1: never"
     )
@@ -96,7 +114,20 @@ class TriggeredConfig(AveragerConfig):
     def build(self, model: nn.Module) -> "Triggered":
         return Triggered(model, self)
 
-    def unused(self) -> str:
+    def unused(self, events: Sequence[str] = ()) -> str:
+        last = [event for event in events if event in (TRIGGERED, DIVERGED)][-1:]
+        if last == [TRIGGERED]:
+            return (
+                "averaging was triggered by the last validation, with no step left to average, so "
+                "the answer is a single iterate: validate more often (train.validate_every), lower "
+                "averaging.patience or averaging.latest, or train longer"
+            )
+        if TRIGGERED in events:
+            return (
+                "averaging was triggered, but then training diverged and went back to before that, "
+                "and it was not triggered again, so the answer is a single iterate: lower "
+                "optimiser.learning_rate, or averaging.patience or averaging.latest"
+            )
         return (
             "averaging was not triggered before the last validation, as the loss kept improving or "
             f"there were fewer than {self.patience + 2} validations, so the answer is a single "
@@ -168,13 +199,14 @@ class Triggered(OneMean):
 
     Validation happens every L steps; when the newest loss is worse than the recent best (see
     `worse_than_recent`), or at the share `latest` of training, averaging starts with the present
-    weights. The trigger cannot be undone.
+    weights. The trigger is undone only where training diverges and goes back to before it.
     """
 
     def __init__(self, model: nn.Module, config: TriggeredConfig) -> None:
         super().__init__(model)
         self.config = config
         self.history: list[float] = []
+        self.undone = False
 
     def update(self, step: int) -> None:
         if self.mean.count:
@@ -190,15 +222,21 @@ class Triggered(OneMean):
         if not (worse or late):
             return []
         self.mean.update(self.parameters)
-        return ["triggered"]
+        return [TRIGGERED]
 
     def unused(self) -> str | None:
+        if self.mean.count > 1:
+            return None
         # One iterate: the trigger came with the last validation, and the mean was not measured.
-        return self.config.unused() if self.mean.count <= 1 else None
+        undone = [TRIGGERED, DIVERGED] if self.undone else []
+        return self.config.unused([TRIGGERED] if self.mean.count else undone)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"history": self.history, "mean": self.mean.state_dict()}
+        state = {"history": self.history, "mean": self.mean.state_dict()}
+        return state | ({"undone": True} if self.undone else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        back = self.mean.count > 0 and not state["mean"]["count"]
+        self.undone = self.undone or back or state.get("undone", False)
         self.history = list(state["history"])
         self.mean.load_state_dict(state["mean"])

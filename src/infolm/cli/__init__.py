@@ -1,6 +1,7 @@
 """The command `infolm`. Every heavy import waits until a command needs it."""
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -11,6 +12,7 @@ from infolm.cli import use  # noqa: F401
 from infolm.cli import finetune  # noqa: F401
 from infolm.cli import export  # noqa: F401
 from infolm.cli import variance  # noqa: F401
+from infolm.cli import repair  # noqa: F401
 from infolm.cli import reproduce  # noqa: F401
 from infolm.cli import information  # noqa: F401
 from infolm.cli import lists  # noqa: F401
@@ -19,12 +21,13 @@ from infolm.cli import lists  # noqa: F401
 from infolm.cli.app import app
 from infolm.errors import InfolmError
 
-TUNABLE = ("--cache", "--dynamic", "--temperature")
+TUNABLE = ("--cache", "--dynamic", "--temperature", "--mc-rate")
 
 
 def main() -> NoReturn:
     """Run the command; a person's mistake is one sentence on standard error and exit code 2."""
     try:
+        _refuse_giant_seeds(sys.argv[1:])
         app(_spell_out(sys.argv[1:]))
     except InfolmError as error:
         message = " ".join(str(error).split())
@@ -36,11 +39,48 @@ def main() -> NoReturn:
     except OSError as error:  # a full disk, a folder that may not be written
         print(f"infolm: {error}; what was saved before is intact.", file=sys.stderr)
         sys.exit(1)
+    except Exception as error:
+        print(f"infolm: {_last_resort(error)}", file=sys.stderr)
+        sys.exit(1)
     sys.exit(0)
 
 
+def _last_resort(error: Exception) -> str:
+    """A sentence on what nobody has foreseen; the whole story goes to a file."""
+    import tempfile
+    import traceback
+    from importlib import metadata
+
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    said = said if len(said) < 200 else f"{said[:200]} ..."
+    if isinstance(error, MemoryError) or "can't allocate memory" in said:
+        said = f"there is not enough memory ({said}), so lower sizes such as feed.batch"
+    elif isinstance(error, OverflowError):
+        said = f"a number is too large ({said})"
+    else:
+        said = f"this should not have happened ({said})"
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="infolm-", suffix=".log", delete=False, encoding="utf-8", errors="replace"
+        ) as log:
+            log.write(f"infolm {metadata.version('infolm')}, Python {sys.version}\n{sys.argv}\n")
+            traceback.print_exception(error, file=log)
+    except (OSError, metadata.PackageNotFoundError, RecursionError):
+        return f"{said}; what was saved before is intact."
+    return f"{said}; what was saved before is intact, and {log.name} tells where it happened."
+
+
+def _refuse_giant_seeds(arguments: list[str]) -> None:
+    for before, after in pairwise(["", *arguments]):
+        value = after.removeprefix("--seed=")
+        given = (before == "--seed" or value != after) and value.lstrip("-").isdigit()
+        # By its length first: Python refuses to read thousands of digits.
+        if given and (len(value) > 20 or not -(2**63) <= int(value) < 2**63):
+            raise InfolmError(f"--seed {value[:30]} is a number beyond 64 bits: take another")
+
+
 def _spell_out(arguments: list[str]) -> list[str]:
-    """`--cache`, `--dynamic` and `--temperature` may stand alone, or with a value behind them.
+    """The options in TUNABLE may stand alone, or with a value behind them.
 
     What follows is a value unless it is another option, or a run's folder.
     """

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -33,10 +33,13 @@ def print_table(header: list[str], rows: list[list[str]], right: set[int] | None
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, title in enumerate(header):
-        table.add_column(title, justify="right" if right and i in right else "left")
+        # A name is for the next command: it is cut after all else, and then into lines.
+        justify: Literal["right", "left"] = "right" if right and i in right else "left"
+        table.add_column(Text(title), justify=justify, no_wrap=i == 0, overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))  # as it is: a name may have square brackets
     Console(width=None if sys.stdout.isatty() else 140, highlight=False).print(table)

@@ -2,8 +2,6 @@
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from infolm import files
 from infolm.cli.app import JsonOption, RunArgument, app
 from infolm.errors import InfolmError, RunError
 
@@ -42,7 +41,7 @@ def export(
         Path, typer.Option(help="The new folder, or the file of --as word2vec.", show_default=False)
     ],
     form: Annotated[
-        Form, typer.Option("--as", help="Which library is to read it.")
+        Form, typer.Option("--as", help="The library that will read it.")
     ] = Form.transformers,
     pooling: Annotated[
         PoolingKind | None,
@@ -97,18 +96,15 @@ def export(
 @contextmanager
 def _whole(out: Path) -> Iterator[Path]:
     """A name to write a file or a folder to, which then becomes `out`; or no trace is left."""
-    scratch = None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
-        making = scratch / out.name
-        yield making
-        os.replace(making, out)
+        files.sweep(out.parent, out.name)
+        with files.scratch_folder(out.parent, f".{out.name}") as scratch:
+            making = scratch / out.name
+            yield making
+            os.replace(making, out)
     except OSError as error:
         raise RunError(f"{out} cannot be made ({error}): choose another --out") from error
-    finally:
-        if scratch is not None:
-            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _for_transformers(model: "Encoder", tokenizer: "Tokenizer", folder: Path) -> None:

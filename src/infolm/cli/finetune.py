@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,24 @@ import typer
 
 from infolm.cli.app import JsonOption, app, print_table
 from infolm.errors import InfolmError
+
+FINETUNED = "finetuned"
+"""The folder of a run that has the results."""
+
+
+class ChooseOnName(StrEnum):
+    half = "half"
+    dev = "dev"
+
+
+class HeadName(StrEnum):
+    pooler = "pooler"
+    linear = "linear"
+
+
+class WindowsName(StrEnum):
+    answer = "answer"
+    all = "all"
 
 
 @app.command()
@@ -20,18 +39,28 @@ def finetune(
         ),
     ],
     task: Annotated[
-        str, typer.Option(help="cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb or squad.")
-    ],
+        str | None, typer.Option(help="cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb or squad.")
+    ] = None,
     data: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="With the task's files, TSV or SQuAD's JSON.")
-    ],
+        Path | None,
+        typer.Option(metavar="FOLDER", help="With the task's files, TSV or SQuAD's JSON."),
+    ] = None,
     grid: Annotated[
         bool,
         typer.Option(
-            "--grid", help="Try the paper's learning rates and batches, and choose on dev."
+            "--grid",
+            help="Try five learning rates and two batches: the paper's rates, or higher ones for "
+            "an encoder of fewer than 512 columns or with --fresh.",
         ),
     ] = False,
-    seeds: Annotated[int, typer.Option(min=1, help="Trials of each; the paper's are 5.")] = 1,
+    choose_on: Annotated[
+        ChooseOnName,
+        typer.Option(
+            help="Where epoch, rate, batch and seed are chosen: on half of dev, and the other half "
+            "is reported; or on all of dev, and the same is reported."
+        ),
+    ] = ChooseOnName.half,
+    seeds: Annotated[int, typer.Option(min=1, help="Trials of each setting; the paper has 5.")] = 1,
     learning_rate: Annotated[
         list[float] | None,
         typer.Option(help="May be repeated: each is tried.", show_default="3e-5"),
@@ -54,56 +83,138 @@ def finetune(
     ] = None,
     share: Annotated[
         float,
-        typer.Option(help="Of the training examples; a smaller share lies within a larger one."),
+        typer.Option(help="Share of the training examples; a smaller one is part of a larger one."),
     ] = 1.0,
+    head: Annotated[
+        HeadName,
+        typer.Option(help="Of GLUE's tasks, on [CLS]: BERT's pooler, or the paper's linear layer."),
+    ] = HeadName.pooler,
+    windows: Annotated[
+        WindowsName,
+        typer.Option(
+            help="Of SQuAD, to learn from: those that hold the answer, or all, where those without "
+            "it teach [CLS]."
+        ),
+    ] = WindowsName.answer,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="With weights drawn anew: what pretraining is worth.")
+        bool,
+        typer.Option("--fresh", help="Start from random weights, to see what pretraining gains."),
     ] = False,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="The result.", show_default="RUN/finetuned/TASK"),
     ] = None,
+    average: Annotated[
+        bool,
+        typer.Option(
+            "--average", help="Fine-tune nothing: print GLUE's average over what lies in RUN."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Fine-tune an encoder on a task with labels, and measure it.
 
     \b
     infolm finetune RUN --task cola --data glue_data --grid --seeds 5
+    infolm finetune RUN --average
 
     \b
-    The folder of the result has the model that is best on dev, for transformers'
-    AutoModelForSequenceClassification or AutoModelForQuestionAnswering, and results.json.
+    The folder of the result has the chosen model, for transformers'
+    AutoModelForSequenceClassification (with --head linear AutoModelForTokenClassification, read at
+    [CLS]) or AutoModelForQuestionAnswering; results.json; predictions.json of SQuAD; and where
+    the task's folder has GLUE's test file, the predictions that GLUE's server takes (CoLA.tsv).
     It is written when all is done: an interrupted search leaves nothing behind.
     """
+    if average:
+        _average(run, as_json)
+        return
+    if task is None or data is None:
+        raise InfolmError(
+            f"--{'task' if task is None else 'data'} is missing: give --task and --data, or "
+            "--average for what is fine-tuned already"
+        )
     if not 0 < share <= 1:
         raise InfolmError(f"--share {share:g} is not above 0 and at most 1: try 0.1")
     if learning_rate and not all(0 < rate < 1 for rate in learning_rate):
         raise InfolmError("--learning-rate is above 0 and below 1: try 3e-5")
 
-    from infolm.console import bar
+    from infolm.console import bar, err
     from infolm.finetuning import search
     from infolm.finetuning.networks import open_encoder
-    from infolm.finetuning.problems import read_problem
+    from infolm.finetuning.problems import Options, read_problem
 
     encoder = open_encoder(run)
-    problem = read_problem(task, data, encoder, length, share)
+    options = Options(length, share, choose_on.value, head.value, windows.value)
+    problem = read_problem(task, data, encoder, options)
     variant = ["fresh"] * fresh + [f"{share:g}"] * (share < 1)
-    folder = out or run / "finetuned" / "-".join([task, *variant])
+    folder = out or run / FINETUNED / "-".join([task, *variant])
     search.check_target(folder)
     if fresh:
         encoder = replace(encoder, weights={})
-    rates = learning_rate or (search.RATES if grid else [search.RATE])
+    grid_rates = search.rates(encoder.sizes.hidden_size, fresh)
+    rates = learning_rate or (list(grid_rates) if grid else [search.RATE])
     batches = batch or (search.BATCHES if grid else [search.BATCH])
     tried = search.grid(rates, batches, epochs or problem.epochs, seeds)
     with bar(f"fine-tuning on {task}") as shown:
         found = search.search(problem, encoder, tried, shown.update)
-    told = {"task": task, "run": str(run), "data": str(data), "fresh": fresh, "share": share}
-    told |= search.results(problem, found)
+    told: dict[str, Any] = {"task": task, "run": str(run), "data": str(data)}
+    told |= {"fresh": fresh, "share": share, **search.results(problem, found)}
     search.write(folder, found, encoder, problem.length, told)
+    for warning in told["warnings"]:
+        err.print(f"{warning}.")
     if as_json:
         print(json.dumps({**told, "folder": str(folder)}, indent=2))
-    else:
-        _print(told, folder)
+        return
+    _print(told, folder)
+    if out is None:
+        _print_averages(run, at_least=2)
+
+
+def _average(run: Path, as_json: bool) -> None:
+    from infolm.finetuning import glue
+
+    found = glue.averages(run / FINETUNED)
+    if not found:
+        raise InfolmError(
+            f"{run / FINETUNED} has no result of a GLUE task: fine-tune one with --task and --data"
+        )
+    if as_json:
+        print(json.dumps([each.told() for each in found], indent=2))
+        return
+    for each in found:
+        rows = [
+            [task, part, metric, f"{100 * value:.1f}"]
+            for task, parts in each.scores.items()
+            for part, metrics in parts.items()
+            for metric, value in metrics.items()
+        ]
+        print_table(["task", "part", "metric", "x 100"], rows, right={3})
+        if each.chosen_on_dev:
+            print(
+                f"Chosen on the very examples that it is measured on: "
+                f"{', '.join(each.chosen_on_dev)}."
+            )
+    _print_averages(run, at_least=1)
+
+
+def _print_averages(run: Path, at_least: int) -> None:
+    """A line for each kind of fine-tuning (fresh or not, each share) with so many tasks of GLUE."""
+    from infolm.finetuning import glue
+
+    for each in glue.averages(run / FINETUNED):
+        if len(each.scores) < at_least:
+            continue
+        told = each.told()
+        kind = ", ".join(
+            ["fresh weights"] * each.fresh + [f"share {each.share:g}"] * (each.share < 1)
+        )
+        paper = "none" if told["paper"] is None else f"{100 * told['paper']:.1f}"
+        missing = f", without {', '.join(each.missing)}" if each.missing else ""
+        print(
+            f"GLUE's average on dev{f' ({kind})' if kind else ''}, x 100: "
+            f"{100 * told['leaderboard']:.1f} as the leaderboard averages, {paper} as the paper "
+            f"does ({len(each.scores)} of 8 tasks{missing})."
+        )
 
 
 def _print(told: dict[str, Any], folder: Path) -> None:
@@ -127,8 +238,15 @@ def _print(told: dict[str, Any], folder: Path) -> None:
         same = [f"{told['majority'][part][metric]:.4g}" for part, metric in columns]
         answer = "most frequent class" if told["task"] != "stsb" else "mean score"
         rows.append([answer, "", "", "", *same, *same])
+    if constants := told["best_constant"]:
+        same = [f"{constants[part]['scores'][metric]:.4g}" for part, metric in columns]
+        said = ", ".join(dict.fromkeys(each["answer"] for each in constants.values()))
+        rows.append([f"best constant: {said}", "", "", "", *same, *same])
     print_table(header, rows, right=set(range(4, len(header))) | {1, 2})
     print(f"{told['note']}.")
+    if told["choice"]["on"] == "half":
+        for part, counts in told["choice"]["examples"].items():
+            print(f"{part}: {counts['choosing']:,} to choose by, {counts['reported']:,} reported.")
     if chosen := told["chosen"]["test"]:
         for part, measured in chosen.items():
             print(f"{part}: {', '.join(f'{m} {v:.4g}' for m, v in measured.items())}, once.")
@@ -138,12 +256,14 @@ def _print(told: dict[str, Any], folder: Path) -> None:
         print(f"{part}: {number[1]:,} examples{more.format(length=told['length'])}.")
     if told["cut"]:
         print(f"The first that was cut is {told['cut'][0]}; results.json names all.")
-    print(f"The best model and results.json are in {folder}.")
+    also = "".join(f", {name}" for name in told["chosen"]["files"])
+    print(f"The chosen model{also} and results.json are in {folder}.")
 
 
 _WHAT = {
     "cut": "cut to {length} tokens",
     "windows": "windows of at most {length} tokens",
+    "without the answer": "of them without the answer",
     "in no window": "whose answer no window has whole",
 }
 

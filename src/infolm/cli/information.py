@@ -53,12 +53,14 @@ def mi(
         ),
     ] = None,
     folds: Annotated[
-        int | None, typer.Option(help="Of the neural bounds.", show_default="5; 10 of text")
+        int | None, typer.Option(help="Folds of the neural bounds.", show_default="5; 10 of text")
     ] = None,
     steps: Annotated[
         int | None,
         typer.Option(
-            min=1, help="At most, in each fold of the neural bounds.", show_default="2000"
+            min=1,
+            help="Most training steps in each fold of the neural bounds.",
+            show_default="2000",
         ),
     ] = None,
     sequence: Annotated[
@@ -80,7 +82,9 @@ def mi(
     stride: Annotated[
         int | None,
         typer.Option(
-            help="Tokens from pair to pair.", show_default="no token twice", rich_help_panel=OF_TEXT
+            help="Tokens from pair to pair to learn from; those read share no token.",
+            show_default="15; a sixth of a pair",
+            rich_help_panel=OF_TEXT,
         ),
     ] = None,
     split: Annotated[
@@ -101,7 +105,7 @@ def mi(
         ),
     ] = None,
     vocabulary: Annotated[
-        int | None, typer.Option(help="At most so many types.", rich_help_panel=OF_TEXT)
+        int | None, typer.Option(help="Most types in the vocabulary.", rich_help_panel=OF_TEXT)
     ] = None,
     pretokenised: Annotated[
         bool,
@@ -235,7 +239,8 @@ def _mi_of_text(
         print(
             f"mutual information in {unit} from {result.estimates[0].samples:,} pairs of segments "
             f"of {split} ({len(text.tokens):,} {text.kind} tokens, {text.types:,} types);\n"
-            f"{result.length} tokens each, {result.gap} between them, a pair every {result.stride}"
+            f"{result.length} tokens each, {result.gap} between them; learnt from {result.pairs:,} "
+            f"pairs, one every {result.stride} tokens"
         )
         _print_estimates(result.estimates)
         if result.exact is not None:

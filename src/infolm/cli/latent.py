@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,21 @@ NO_WIDTH = (
     "Gaussian codes have a width, and classes have none: take --aggregated, --interpolate or plain "
     "samples, or a run whose model.latent.kind is gaussian"
 )
+
+
+class Code(StrEnum):
+    """Which code of q(z | x) stands for a sentence."""
+
+    mean = "mean"
+    sampled = "sampled"
+
+
+class Words(StrEnum):
+    """Which words of p(x | z) are written."""
+
+    likeliest = "likeliest"
+    sampled = "sampled"
+
 
 RankOption = Annotated[
     Path | None,
@@ -44,6 +60,38 @@ CodesOption = Annotated[
     int,
     typer.Option(
         min=1, help="Codes a sentence of the importance-weighted bound.", rich_help_panel=PANEL
+    ),
+]
+NzOption = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        help="Codes a sentence of reconstruction, ELBO and MELBO, the paper's N_z.",
+        rich_help_panel=PANEL,
+    ),
+]
+SentencesOption = Annotated[
+    int,
+    typer.Option(
+        min=2,
+        help="Sentences at most of the importance-weighted bound, drawn from the split.",
+        rich_help_panel=PANEL,
+    ),
+]
+BleuWordsOption = Annotated[
+    Words,
+    typer.Option(
+        help="Words of the reconstructions that BLEU reads: the likeliest, or drawn from p(x | z).",
+        rich_help_panel=PANEL,
+    ),
+]
+CodeOption = Annotated[
+    Code,
+    typer.Option(
+        "--z",
+        help="Codes of --rank, --interpolate and --answer: the means of q(z | x), or drawn from "
+        "it, as in the paper.",
+        rich_help_panel=PANEL,
     ),
 ]
 CompetitorOption = Annotated[
@@ -82,7 +130,7 @@ PerturbOption = Annotated[
 ScaleOption = Annotated[
     float,
     typer.Option(
-        min=0, help="Of --perturb: times the deviation of the code.", rich_help_panel=PANEL
+        min=0, help="Of --perturb: times the standard deviation of the code.", rich_help_panel=PANEL
     ),
 ]
 NeighboursOption = Annotated[
@@ -149,14 +197,16 @@ def refuse(given: Mapping[str, Any], why: str) -> None:
 
 
 def evaluate_sentences(
-    run: "LatentRun", splits: list[str], rank: Path | None, settings: "LatentSettings"
+    run: "LatentRun", splits: list[str], rank: Path | None, code: Code, settings: "LatentSettings"
 ) -> "tuple[list[Measurement], list[str]]":
     """The ranking of a file's answers, or all measurements of the splits, and remarks."""
     from infolm.console import StageBars
 
     with StageBars() as stages:
         if rank is not None:
-            return run.rank(rank, stages), []
+            return run.rank(rank, stages, code == Code.sampled, settings.seed), []
+        if code == Code.sampled:
+            raise InfolmError("--z sampled is of the codes that answers are ranked by: add --rank")
         return run.evaluate(splits, settings, stages)
 
 
@@ -174,10 +224,13 @@ class Wanted:
     deviation: float | None
     aggregated: bool
     num: int
+    code: Code = Code.mean
 
     def __post_init__(self) -> None:
         if sum(value is not None for value in self.asked.values()) > 1:
             raise InfolmError(f"one at a time of {', '.join(self.asked)}")
+        if self.code == Code.sampled and not (self.interpolate or self.answer):
+            raise InfolmError("--z sampled is of --interpolate and --answer: add one of them")
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -203,7 +256,7 @@ def generate_sentences(
 ) -> None:
     """Write what is wanted to standard output."""
     from infolm.console import StageBars
-    from infolm.generation.latent import read_sentences
+    from infolm.generation.latent import MEAN, SAMPLE, read_sentences
 
     writer = run.writer(settings, seed, longest, unknown)
     kind = run.model.config.latent.kind
@@ -216,8 +269,12 @@ def generate_sentences(
             "samples and --perturb need a distribution of codes, and an auto-encoder learns none: "
             "take a run of objective.kind mim or vae"
         )
+    scale = MEAN
+    if wanted.code == Code.sampled:
+        run.check_distribution("--z sampled")
+        scale = SAMPLE
     if wanted.interpolate:
-        found = writer.interpolate(*wanted.interpolate, wanted.steps)
+        found = writer.interpolate(*wanted.interpolate, wanted.steps, scale)
         result: Any = [{"step": i, "text": text} for i, text in enumerate(found)]
         shown = found
     elif wanted.reconstruct:
@@ -246,7 +303,7 @@ def generate_sentences(
         digits = 3 if kind == "gaussian" else 0  # where it is a number of variables
         shown = [f"{each.distance:8.{digits}f}  {each.sentence}" for each in near]
     elif wanted.answer:
-        answers = writer.answer(wanted.answer)
+        answers = writer.answer(wanted.answer, scale=scale)
         result = [each._asdict() for each in answers]
         if not as_json:
             rows = [[str(a.words), a.text or "(no '?' was written)", a.written] for a in answers]

@@ -1,56 +1,87 @@
 """`infolm recipes` and `infolm corpora`: what there is."""
 
 import json
+import shutil
+import sys
+import textwrap
 from typing import Annotated, Any
 
 import typer
 
 from infolm.cli.app import JsonOption, app, print_table
+from infolm.errors import InfolmError
+
+NO_LIMIT = 10**6
+"""A width for what is read by a program or goes to a file."""
 
 
 @app.command()
 def recipes(
     name: Annotated[
-        str | None, typer.Argument(metavar="[RECIPE]", help="Print this one, to copy and edit.")
+        str | None,
+        typer.Argument(metavar="RECIPE", help="Print this one as YAML, to copy and edit."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the recipes with paper, corpus, size and expected result, or print one."""
-    from infolm.config import load_recipe, recipe_names, recipe_text
-    from infolm.families.train import parameters
+    """List the recipes with corpus and expected result, or print one, its size and its variants."""
+    from infolm.shelf import RECIPES  # not infolm.config, which would load PyTorch
 
     if name:
-        print(recipe_text(name), end="")
+        _print_recipe(name, as_json)
         return
-    rows: list[dict[str, Any]] = []
-    for each in recipe_names():
-        recipe = load_recipe(each)
-        rows.append(
-            {
-                "recipe": each,
-                "title": recipe.title,
-                "paper": recipe.paper,
-                "corpus": recipe.data.corpus,
-                "parameters": parameters(recipe),
-                "expected": recipe.expected.model_dump() if recipe.expected else None,
-            }
-        )
+    rows = [_about(each, RECIPES.tree(each)) for each in RECIPES.names()]
     if as_json:
         print(json.dumps(rows, indent=2))
         return
-    print_table(
-        ["recipe", "paper", "corpus", "weights", "expected valid / test"],
-        [
-            [
-                row["recipe"],
-                row["paper"],
-                row["corpus"],
-                f"{row['parameters'] / 1e6:.1f}M",
-                _expected(row["expected"]),
-            ]
-            for row in rows
-        ],
-    )
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else NO_LIMIT
+    longest = max(len(row["recipe"]) for row in rows)
+    for row in rows:
+        print(f"{row['recipe']:{longest}}  {row['corpus']}")
+        for line in filter(None, (row["title"], _expected(row["expected"]))):
+            print(textwrap.fill(line, width, initial_indent="    ", subsequent_indent="    "))
+
+
+def _about(name: str, tree: dict[str, Any]) -> dict[str, Any]:
+    """What the list says of a recipe, from its YAML."""
+    return {
+        "recipe": name,
+        "title": tree.get("title", ""),
+        "paper": tree.get("paper", ""),
+        "corpus": tree["data"].get("corpus"),
+        "expected": tree.get("expected"),
+        "variants": tree.get("variants", {}),
+    }
+
+
+def _print_recipe(name: str, as_json: bool) -> None:
+    """The YAML on standard output, the rest on standard error, so that `> mine.yaml` is a recipe.
+
+    As JSON: what the list says of it, and the number of parameters.
+    """
+    from infolm.shelf import RECIPES
+
+    if not as_json:
+        print(RECIPES.text(name), end="", flush=True)
+    from infolm.config import load_recipe
+    from infolm.console import err
+    from infolm.families.train import parameters
+
+    recipe = load_recipe(name)
+    try:
+        count = parameters(recipe)
+    except InfolmError:  # the vocabulary is that of a text not yet read, or a package is missing
+        count = None
+    if as_json:
+        about = _about(name, recipe.model_dump(mode="json"))
+        print(json.dumps(about | {"parameters": count}, indent=2))
+        return
+    if count:
+        err.print(f"\n{count:,} parameters")
+    if recipe.variants:
+        err.print(f"\nVariants, for `infolm train {name} --variant NAME`:")
+        width = max(map(len, recipe.variants))
+        for variant, changes in recipe.variants.items():
+            err.print(f"  {variant:{width}}  {changes or '(the recipe as it is)'}", markup=False)
 
 
 @app.command()
@@ -86,5 +117,6 @@ def _megabytes(size: int) -> str:
 def _expected(expected: dict[str, Any] | None) -> str:
     if not expected:
         return ""
-    unit = expected["metric"].replace("_", " ")
-    return f"{unit} {expected['valid']} / {expected['test']} ({expected['source']})"
+    unit = expected.get("metric", "perplexity").replace("_", " ")
+    values = f"{expected['valid']} on the validation split, {expected['test']} on the test split"
+    return f"{unit} {values} ({expected['source']})"

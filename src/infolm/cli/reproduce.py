@@ -17,13 +17,14 @@ def reproduce(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PAPER/EXPERIMENT]", help="One of the list, or a YAML file; none: the list."
+            metavar="PAPER/EXPERIMENT",
+            help="A name from the list, or a YAML file. Without it the list is printed.",
         ),
     ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[KEY=VALUE]...", help="Changes to every recipe, such as train.max_steps=200"
+            metavar="KEY=VALUE", help="Changes to every recipe, such as train.max_steps=200"
         ),
     ] = None,
     out: Annotated[
@@ -34,13 +35,15 @@ def reproduce(
     ] = 1,
     only: Annotated[
         str | None,
-        typer.Option(metavar="PATTERN", help="Of the curves, those with such a name: 'dreg-*'"),
+        typer.Option(
+            metavar="PATTERN", help="Only the curves whose name matches, such as 'dreg-*'"
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train every point of a published sweep, measure each, and draw what the paper draws.
 
-    Given again, the command goes on where it was ended, and leaves what is finished as it is.
+    Run again, the command resumes where it stopped and keeps what is finished.
     """
     if name is None:
         _list(as_json)
@@ -67,7 +70,7 @@ def reproduce(
         with StageBars() as stages, bar("reproducing") as progress:
             records = sweep(plan, out, workers, only, progress.update, err.print, stages)
     except KeyboardInterrupt:
-        err.print(f"interrupted; all is saved. Go on with: {shlex.join(again)}")
+        err.print(f"interrupted; all is saved. Resume with: {shlex.join(again)}")
         sys.exit(130)
     found = summary(plan, records)
     text = json.dumps(found, indent=2) + "\n"

@@ -1,7 +1,9 @@
 """`infolm train` and `infolm tune`."""
 
 import json
+import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +11,16 @@ import typer
 
 from infolm.cli.app import JsonOption, app, print_table
 from infolm.errors import InfolmError
+
+VariantOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--variant",
+        metavar="NAME",
+        help="One of the recipe's variants, which `infolm recipes RECIPE` lists. May be given more "
+        "than once. KEY=VALUE wins over it.",
+    ),
+]
 
 
 @app.command()
@@ -21,13 +33,14 @@ def train(
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Changes, such as data.path=book.txt seed=2"),
+        typer.Argument(metavar="KEY=VALUE", help="Changes, such as data.path=book.txt seed=2"),
     ] = None,
+    variant: VariantOption = None,
     out: Annotated[
         Path | None, typer.Option(help="The run's folder.", show_default="runs/<recipe>")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run if it has begun.")
+        bool, typer.Option("--resume", help="Resume the run if it has begun.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -38,8 +51,8 @@ def train(
     from infolm.families.train import train as train_run
     from infolm.training.loop import Interrupted
 
-    source, folder = _source(recipe, "recipe.yaml")
-    loaded = load_recipe(source, overrides)
+    source, folder = _source(recipe, "recipe.yaml", variant)
+    loaded = load_recipe(source, overrides, variant or [])
     out = out or folder
     encoder = loaded.model.kind == "encoder"
     try:
@@ -47,7 +60,7 @@ def train(
             watcher = TrainingBar(progress, perplexity=not encoder)
             best = train_run(loaded, out, resume, watcher, stages)
     except Interrupted:
-        err.print(f"interrupted; all is saved. Go on with: infolm train {out} --resume")
+        err.print(f"interrupted; all is saved. Resume with: infolm train {out} --resume")
         sys.exit(130)
     unit = "nats" if encoder else "nats per token"
     if as_json:
@@ -58,16 +71,24 @@ def train(
     err.print(f"next: infolm evaluate {out}{'' if alone else ' --cache'}")
 
 
-def _source(recipe: str, file: str, suffix: str = "") -> tuple[str, Path]:
-    """The recipe to load, and the folder for what comes of it, unless another is named.
+def _source(
+    recipe: str, file: str, variants: Sequence[str] | None, suffix: str = ""
+) -> tuple[str, Path]:
+    """The recipe to load, and the folder for its results, unless another is named.
 
-    Where `recipe` is such a folder, with the recipe in `file`, that one goes on.
+    Where `recipe` is such a folder, with the recipe in `file`, that one is resumed.
     """
     inside = Path(recipe) / file
     if inside.is_file():
+        if variants:
+            raise InfolmError(
+                f"--variant is for a recipe, and {recipe} has one already: leave --variant out, or "
+                "name the recipe in place of the folder"
+            )
         return str(inside), Path(recipe)
+    slugs = [re.sub(r"[^\w.]+", "-", name).strip("-.").lower() for name in variants or []]
     name = recipe.removesuffix(".yaml").replace("/", "-").lstrip(".-")
-    return recipe, Path("runs") / f"{name}{suffix}"
+    return recipe, Path("runs") / f"{'-'.join([name, *slugs])}{suffix}"
 
 
 @app.command()
@@ -79,9 +100,13 @@ def tune(
         ),
     ],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes, as of `train`.")
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe, as in `train`."),
     ] = None,
-    trials: Annotated[int, typer.Option(help="Trainings in all, those of before too.")] = 30,
+    variant: VariantOption = None,
+    trials: Annotated[
+        int, typer.Option(help="Trainings in all, with those of a study that is resumed.")
+    ] = 30,
     out: Annotated[
         Path | None, typer.Option(help="The study's folder.", show_default="runs/<recipe>-tuning")
     ] = None,
@@ -98,7 +123,7 @@ def tune(
         ),
     ] = None,
     seeds: Annotated[
-        int, typer.Option(min=0, help="Train the winner again with so many other seeds.")
+        int, typer.Option(min=0, help="Train the winner again with this many other seeds.")
     ] = 3,
     as_json: JsonOption = False,
 ) -> None:
@@ -111,8 +136,8 @@ def tune(
     except ModuleNotFoundError as error:
         raise InfolmError(f"tuning needs {error.name}: pip install 'infolm[tune]'") from None
 
-    source, folder = _source(recipe, "study.yaml", "-tuning")
-    loaded = load_recipe(source, overrides)
+    source, folder = _source(recipe, "study.yaml", variant, "-tuning")
+    loaded = load_recipe(source, overrides, variant or [])
     out = out or folder
     try:
         with StageBars() as stages, bar("tuning") as progress:
@@ -123,7 +148,7 @@ def tune(
         options = f"--trials {trials} --workers {workers} --seeds {seeds}"
         if storage:
             options += " --storage URL"
-        err.print(f"interrupted; all is saved. Go on with: infolm tune {out} {options}")
+        err.print(f"interrupted; all is saved. Resume with: infolm tune {out} {options}")
         sys.exit(130)
     if as_json:
         print(json.dumps(result, indent=2))
@@ -148,7 +173,7 @@ def _print_tuned(result: dict[str, Any]) -> None:
             + ("" if each["deviation"] is None else f" ± {each['deviation']:.{digits}f}")
             for each, digits in ((again["nll"], 4), (again["perplexity"], 2))
         ]
-        rows.append([f"mean ± deviation over {len(again['seeds'])} other seeds", *spread])
+        rows.append([f"mean ± standard deviation over {len(again['seeds'])} other seeds", *spread])
     print_table(["validation", "nats per token", "perplexity"], rows, right={1, 2})
     for seed, failure in again.get("failures", {}).items():
         print(f"with seed {seed} it failed: {failure}")

@@ -12,6 +12,9 @@ from infolm.cli.app import CHUNK, CacheOption, JsonOption, RunArgument, app, pri
 from infolm.cli.latent import (
     AggregatedOption,
     AnswerOption,
+    BleuWordsOption,
+    Code,
+    CodeOption,
     CodesOption,
     CompetitorOption,
     DeviationOption,
@@ -19,14 +22,17 @@ from infolm.cli.latent import (
     LongestOption,
     NeighboursOption,
     NoEosOption,
+    NzOption,
     PerturbOption,
     RankOption,
     ReconstructOption,
     SampledOption,
     ScaleOption,
+    SentencesOption,
     StepsOption,
     UnknownOption,
     Wanted,
+    Words,
     evaluate_sentences,
     generate_sentences,
     refuse,
@@ -46,10 +52,36 @@ class Rule(StrEnum):
     sgd = "sgd"
 
 
+class Mean(StrEnum):
+    """What the mean of RMS is over."""
+
+    all = "all"
+    tensor = "tensor"
+
+
+class AdaptedBy(StrEnum):
+    """Whose gradient moves a mask's weights in --dynamic with --mc."""
+
+    own = "own"
+    shared = "shared"
+
+
+class Tempering(StrEnum):
+    """What a temperature acts on."""
+
+    mixture = "mixture"
+    expert = "expert"
+
+
 @app.command()
 def evaluate(
     run: RunArgument,
-    split: Annotated[str | None, typer.Option(help="valid or test.", show_default="both")] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="valid or test; of a model with a latent code also train.", show_default="both"
+        ),
+    ] = None,
     chunk: Annotated[
         int, typer.Option(min=1, help="Tokens read at a time; the result does not depend on it.")
     ] = CHUNK,
@@ -64,6 +96,13 @@ def evaluate(
             rich_help_panel=METHODS,
         ),
     ] = None,
+    tempering: Annotated[
+        Tempering,
+        typer.Option(
+            help="--temperature of the mixture of softmaxes, or within each of them.",
+            rich_help_panel=METHODS,
+        ),
+    ] = Tempering.mixture,
     dynamic: Annotated[
         str | None,
         typer.Option(
@@ -84,6 +123,23 @@ def evaluate(
             rich_help_panel=METHODS,
         ),
     ] = None,
+    dynamic_mean: Annotated[
+        Mean,
+        typer.Option(
+            help="Rule rms: the decay is relative to the mean of RMS over all parameters (Melis), "
+            "or over those of the same tensor (Krause).",
+            rich_help_panel=METHODS,
+        ),
+    ] = Mean.all,
+    dynamic_statistics: Annotated[
+        str,
+        typer.Option(
+            metavar="BATCHES[,COLUMNS[,STEPS]]",
+            help="Rule rms: RMS is of so many batches of the training split, or of all, of COLUMNS "
+            "x STEPS tokens (Melis: all,1024).",
+            rich_help_panel=METHODS,
+        ),
+    ] = "200,64,20",
     mc: Annotated[
         int,
         typer.Option(
@@ -94,9 +150,21 @@ def evaluate(
         ),
     ] = 0,
     mc_rate: Annotated[
-        float,
-        typer.Option(help="Times the dropout rates, in --mc.", rich_help_panel=METHODS),
-    ] = 1.0,
+        str,
+        typer.Option(
+            metavar="[tune|FACTOR]",
+            help="Times the dropout rates, in --mc.",
+            rich_help_panel=METHODS,
+        ),
+    ] = "1",
+    mc_adaptation: Annotated[
+        AdaptedBy,
+        typer.Option(
+            help="--mc with --dynamic: each mask adapts by its own gradient, or all share one "
+            "adaptation without dropout, which is cheaper.",
+            rich_help_panel=METHODS,
+        ),
+    ] = AdaptedBy.own,
     seed: Annotated[
         int, typer.Option(min=0, help="Of the random numbers of --mc, --reverse and --mi.")
     ] = 1,
@@ -143,9 +211,32 @@ def evaluate(
             rich_help_panel=WRITTEN,
         ),
     ] = False,
+    yardstick: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[LAYERSx]UNITS",
+            help="Size of the fresh model of --reverse.",
+            show_default="1x100",
+            rich_help_panel=WRITTEN,
+        ),
+    ] = None,
+    stride: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="TOKENS",
+            help="From pair to pair that --mi learns from; those read share no token.",
+            show_default="15",
+            rich_help_panel=WRITTEN,
+        ),
+    ] = None,
     rank: RankOption = None,
     no_eos: NoEosOption = False,
     codes: CodesOption = 100,
+    nz: NzOption = 5,
+    sentences: SentencesOption = 500,
+    bleu_words: BleuWordsOption = Words.likeliest,
+    code: CodeOption = Code.mean,
     competitor: CompetitorOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -158,7 +249,7 @@ def evaluate(
     infolm evaluate RUN --dynamic --mc 200 --temperature tune --cache tune
 
     \b
-    --cache, --dynamic and --temperature may stand alone: as tuned before, or else now.
+    --cache, --dynamic, --temperature and --mc-rate may stand alone: as tuned before, or else now.
 
     \b
     infolm evaluate RUN --reverse --mi --real
@@ -171,29 +262,58 @@ def evaluate(
     """
     from infolm.console import StageBars, err
     from infolm.evaluation import measurement
+    from infolm.evaluation.dynamic import USUAL
     from infolm.evaluation.latent_suite import LatentSettings
+    from infolm.evaluation.reverse import SMALL, Yardstick
     from infolm.families.base import open_run
     from infolm.families.contrastive.run import EncoderRun
     from infolm.families.latent.run import LatentRun
-    from infolm.families.running.run import GENERATED, Asked, LanguageRun
+    from infolm.families.running.run import GENERATED, Asked, LanguageRun, statistics_settings
 
-    if split not in (None, "valid", "test"):
-        raise InfolmError(f"--split is valid or test, not '{split}'")
+    if split not in (None, "train", "valid", "test"):
+        raise InfolmError(
+            f"--split is valid or test, or train of a model with a latent code, not '{split}'"
+        )
     if words and not cache:
         raise InfolmError("--words compares with the cache: add --cache")
-    if not dynamic and (segment or dynamic_rule != Rule.rms):
-        raise InfolmError("--segment and --dynamic-rule are of dynamic evaluation: add --dynamic")
-    if not mc and mc_rate != 1:
+    statistics = statistics_settings(dynamic_statistics)
+    of_rms = dynamic_mean != Mean.all or statistics != USUAL
+    if not dynamic and (segment or dynamic_rule != Rule.rms or of_rms):
+        raise InfolmError(
+            "--segment, --dynamic-rule, --dynamic-mean and --dynamic-statistics are of dynamic "
+            "evaluation: add --dynamic"
+        )
+    if of_rms and dynamic_rule != Rule.rms:
+        raise InfolmError(
+            "--dynamic-mean and --dynamic-statistics are of the rule rms: leave out "
+            f"--dynamic-rule {dynamic_rule.value}"
+        )
+    if not mc and mc_rate != "1":
         raise InfolmError("--mc-rate is of Monte Carlo dropout: add --mc 200")
+    if not (mc and dynamic) and mc_adaptation != AdaptedBy.own:
+        raise InfolmError(
+            "--mc-adaptation is of Monte Carlo dropout with dynamic evaluation: add --mc 200 "
+            "--dynamic"
+        )
+    if not temperature and tempering != Tempering.mixture:
+        raise InfolmError("--tempering is of the softmax's temperature: add --temperature")
     if not (reverse or information) and (generated or real):
         raise InfolmError("--generated and --real are of what the model writes: add --reverse")
+    if yardstick and not reverse:
+        raise InfolmError("--yardstick is of the reverse perplexity: add --reverse")
+    if stride and not information:
+        raise InfolmError("--stride is of the mutual information: add --mi")
     asked = Asked(
         temperature=temperature,
+        tempering=tempering.value,
         dynamic=dynamic,
         rule=dynamic_rule.value,
         segment=segment,
+        mean=dynamic_mean.value,
+        statistics=statistics,
         monte_carlo=mc,
         rate=mc_rate,
+        adaptation=mc_adaptation.value,
         seed=seed,
         cache=cache,
         episodic=episodic,
@@ -201,39 +321,59 @@ def evaluate(
         information=information,
         generated=generated or GENERATED,
         real=real,
+        yardstick=Yardstick.parse(yardstick) if yardstick else SMALL,
+        stride=stride,
     )
     opened, splits = open_run(run), [split] if split else ["valid", "test"]
+    if split == "train" and isinstance(opened, LanguageRun | EncoderRun):
+        raise InfolmError(
+            f"--split is valid or test: {run} has no latent code, so train is refused"
+        )
     changes: list[Any] = []
     warnings: list[str] = []
     own = {"--rank": rank, "--no-eos": no_eos, "--competitor": competitor}
+    own |= {"--z": code == Code.sampled, "--bleu-words": bleu_words == Words.sampled}
+    own |= {"--nz": nz != 5, "--sentences": sentences != 500}
     running = {"--temperature": temperature, "--dynamic": dynamic, "--mc": mc, "--cache": cache}
     running |= {"--episodic": episodic, "--streams": streams > 1, "--baseline": baseline}
     running |= {"--reverse": reverse, "--mi": information}
-    if isinstance(opened, LanguageRun):
-        refuse(own, NO_CODE.format(run))
-        with StageBars() as stages:
-            evaluation = opened.evaluate(splits, asked, chunk, streams, baseline, stages)
-        results, warnings = evaluation.measurements, evaluation.warnings
-        changes = evaluation.extra["words"]
-    elif isinstance(opened, EncoderRun):
-        refuse(own | running, ENCODES.format(run))
-        with StageBars() as stages:
-            results = opened.evaluate(splits, stages)
-    else:
-        assert isinstance(opened, LatentRun)
-        refuse(running, NO_TEXT.format(run))
-        latent = LatentSettings(
-            weighted_samples=codes, eos=not no_eos, seed=seed, competitor=competitor
-        )
-        results, warnings = evaluate_sentences(opened, splits, rank, latent)
+    not_kept = None
+    try:
+        if isinstance(opened, LanguageRun):
+            refuse(own, NO_CODE.format(run))
+            with StageBars() as stages:
+                evaluation = opened.evaluate(splits, asked, chunk, streams, baseline, stages)
+            results, warnings = evaluation.measurements, evaluation.warnings
+            changes = evaluation.extra["words"]
+        elif isinstance(opened, EncoderRun):
+            refuse(own | running, ENCODES.format(run))
+            with StageBars() as stages:
+                results = opened.evaluate(splits, stages)
+        else:
+            assert isinstance(opened, LatentRun)
+            refuse(running, NO_TEXT.format(run))
+            latent = LatentSettings(
+                samples=nz,
+                weighted_samples=codes,
+                weighted_sentences=sentences,
+                eos=not no_eos,
+                seed=seed,
+                competitor=competitor,
+                sampled_words=bleu_words == Words.sampled,
+            )
+            results, warnings = evaluate_sentences(opened, splits, rank, code, latent)
+    except measurement.NotKeptError as error:
+        results, not_kept = error.measurements, error
     for warning in warnings:
         err.print(f"{warning}.")
     if as_json:
         print(measurement.as_json(results))
-        return
-    _print_measurements(results)
-    if words:
-        _print_words(changes, opened.tokenizer, words)
+    else:
+        _print_measurements(results)
+        if words and changes:
+            _print_words(changes, opened.tokenizer, words)
+    if not_kept:
+        raise not_kept
 
 
 def _print_measurements(results: list[Any]) -> None:
@@ -297,7 +437,7 @@ def generate(
     tokens: Annotated[int, typer.Option(min=1, help="Tokens of each sample.")] = 100,
     num: Annotated[int, typer.Option(min=1, help="How many samples.")] = 1,
     seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 1,
-    temperature: Annotated[float, typer.Option(help="Below 1 bolder, above 1 wilder.")] = 1.0,
+    temperature: Annotated[float, typer.Option(help="Below 1 safer, above 1 wilder.")] = 1.0,
     top_k: Annotated[int | None, typer.Option(help="Among the K likeliest tokens.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Nucleus: the likeliest with mass P.")] = None,
     eta: Annotated[float | None, typer.Option(help="Eta sampling with this epsilon.")] = None,
@@ -317,6 +457,7 @@ def generate(
     sampled: SampledOption = False,
     longest: LongestOption = None,
     unknown: UnknownOption = False,
+    code: CodeOption = Code.mean,
     as_json: JsonOption = False,
 ) -> None:
     """Write text with a trained model.
@@ -344,6 +485,7 @@ def generate(
         deviation,
         aggregated,
         num,
+        code,
     )
     opened = open_run(run)
     if isinstance(opened, EncoderRun):
@@ -368,6 +510,7 @@ def generate(
         generate_sentences(opened, wanted, settings, seed, longest, unknown, as_json)
         return
     given = wanted.asked | {"--sampled": sampled, "--longest": longest, "--unknown": unknown}
+    given |= {"--z": code == Code.sampled}
     refuse(given, NO_CODE.format(run))
     assert isinstance(opened, LanguageRun)
     with StageBars() as stages:

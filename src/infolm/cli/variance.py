@@ -43,7 +43,7 @@ def variance(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the gradients that estimators give, and draw a picture of it.
+    """Compare the gradients of several estimators, and draw a picture of them.
 
     Of a run with objective.kind monte-carlo: the signal-to-noise ratio by each estimator that its
     codes allow, with few samples and many. Of one with regularisers.bmi: the variance of each

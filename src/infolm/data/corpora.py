@@ -12,8 +12,7 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from infolm import files
 from infolm.data import ingest, reverse_copy, sources, store, synthetic, uniform
 from infolm.data.ingest import Report, Text
 from infolm.data.registry import CorpusInfo, Download, registry
@@ -95,6 +95,29 @@ class DataConfig(Section):
         if self.uniform and self.corpus != uniform.NAME:
             raise ValueError(f"uniform: is for the corpus {uniform.NAME} alone")
         return self
+
+
+class Splits(Mapping[str, Split]):
+    """The splits of a corpus. The tokens of one are checked when it is first asked for."""
+
+    def __init__(self, open_split: Callable[[str], Split]) -> None:
+        self._open, self._opened = open_split, dict[str, Split]()
+
+    def __getitem__(self, name: str) -> Split:
+        if name not in self._opened:
+            if name not in sources.SPLITS:
+                raise KeyError(name)
+            self._opened[name] = self._open(name)
+        return self._opened[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sources.SPLITS)
+
+    def __contains__(self, name: object) -> bool:
+        return name in sources.SPLITS
+
+    def __len__(self) -> int:
+        return len(sources.SPLITS)
 
 
 @dataclass(frozen=True)
@@ -170,14 +193,32 @@ def load(
         tokens = tokenizer.to_json() if tokenizer else settings
         fingerprint = _sha256({"format": store.VERSION, "source": source, "tokens": tokens})
         folder = sources.cache_folder() / fingerprint
-        try:
-            return _open(name, folder, source, fingerprint)
-        except FileNotFoundError:
-            pass
-        except store.DamagedError as damage:
-            print(f"{damage}: tokenising the text again.", file=sys.stderr)
-        _tokenise(config, pretokenised, texts, tokenizer, folder, workers, report)
-        return _open(name, folder, source, fingerprint)
+
+        def make() -> None:
+            _tokenise(config, pretokenised, texts, tokenizer, folder, workers, report)
+
+        _mended(make, folder, sources.SPLITS, verify=False)
+
+        def open_split(split: str) -> Split:
+            with _writable(folder):
+                return _mended(make, folder, [split], verify=True)[0]
+
+        kept = Tokenizer.load(folder / "tokenizer.json")
+        return Corpus(name, kept, Splits(open_split), source, fingerprint)
+
+
+def _mended(
+    make: Callable[[], None], folder: Path, splits: Sequence[str], verify: bool
+) -> list[Split]:
+    """The splits in a folder, which `make` makes where they are missing or damaged."""
+    try:
+        return _open(folder, splits, verify)
+    except FileNotFoundError:
+        pass
+    except store.DamagedError as damage:
+        print(f"{damage}: tokenising the text again.", file=sys.stderr)
+    make()
+    return _open(folder, splits, verify)
 
 
 def truth(config: DataConfig, tokenizer: Tokenizer) -> Truth | None:
@@ -251,8 +292,8 @@ def _tokenise(
     report: Report,
 ) -> None:
     """Make the files of `folder`, each by a rename: who makes the same at once does no harm."""
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="making-") as name:
-        scratch = Path(name)
+    files.sweep(folder.parent)
+    with files.scratch_folder(folder.parent, "making-tokens") as scratch:
         tokenizer = tokenizer or ingest.make_tokenizer(
             texts["train"],
             config.tokens,
@@ -275,12 +316,11 @@ def _tokenise(
                     f"The {split} split of {text.path} has no token: give a text with more lines."
                 )
         folder.mkdir(exist_ok=True)
-        for path in made:
+        # The blocks last: those of other tokens are noticed, and made again.
+        for path in [*made, *map(store.blocks_of, made[1:])]:
             os.replace(path, folder / path.name)
 
 
-def _open(name: str, folder: Path, source: str, fingerprint: str) -> Corpus:
-    saved = folder / "tokenizer.json"
-    vocabulary = sources.sha256(saved)
-    splits = {split: store.read(folder / f"{split}.tokens", vocabulary) for split in sources.SPLITS}
-    return Corpus(name, Tokenizer.load(saved), splits, source, fingerprint)
+def _open(folder: Path, splits: Sequence[str], verify: bool) -> list[Split]:
+    vocabulary = sources.sha256(folder / "tokenizer.json")
+    return [store.read(folder / f"{split}.tokens", vocabulary, verify) for split in splits]

@@ -12,6 +12,9 @@ from infolm.data.passes import Passes
 from infolm.data.stream import PADDING
 from infolm.errors import InfolmError
 
+MOST_HELD_OUT = 5000
+"""Pairs of a validation: the accuracy of so many is known to less than a hundredth."""
+
 
 class PairBatch(NamedTuple):
     """M sentences, those that follow them, and those drawn from near by.
@@ -90,6 +93,49 @@ def segments(tokens: npt.NDArray[Any], length: int) -> Sentences:
     return Sentences(tokens, np.arange(count + 1) * length, np.zeros(count, np.int64))
 
 
+def firsts(text: Sentences) -> npt.NDArray[np.int64]:
+    """The numbers of the sentences that another of their document follows."""
+    return np.flatnonzero(text.document[:-1] == text.document[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutPairs:
+    """Neighbours of a text that is not learnt from, in G groups of M pairs, drawn once and for all.
+
+    first: (G, M), the numbers of the first sentences. In a group every first sentence is compared
+    with its own next one and with those of the M - 1 others.
+    """
+
+    text: Sentences
+    first: npt.NDArray[np.int64]
+
+    @classmethod
+    def draw(cls, text: Sentences, batch: int, longest: int) -> "HeldOutPairs | None":
+        """Groups of `batch` pairs, `MOST_HELD_OUT` pairs at most, no sentence above `longest`
+        tokens; None where there are fewer than two pairs."""
+        first, sizes = firsts(text), np.diff(text.bounds)
+        first = first[np.maximum(sizes[first], sizes[first + 1]) <= longest]
+        if len(first) < 2:
+            return None
+        chosen = np.random.default_rng(0).permutation(first)[:MOST_HELD_OUT]
+        batch = min(batch, len(chosen))
+        return cls(text, chosen[: len(chosen) // batch * batch].reshape(-1, batch))
+
+    @property
+    def pairs(self) -> int:
+        return self.first.size
+
+    @property
+    def sentences(self) -> npt.NDArray[np.int64]:
+        """The numbers of all that are read, ascending."""
+        return np.union1d(self.first, self.first + 1)
+
+    @property
+    def tokens(self) -> int:
+        """How many they have together."""
+        return int(np.diff(self.text.bounds)[self.sentences].sum())
+
+
 def draw_near(
     rest: npt.NDArray[np.int64], geometric: float, rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
@@ -117,7 +163,7 @@ class SentencePairs(Passes):
     def __init__(self, text: Sentences, batch: int, geometric: float, seed: int) -> None:
         self.text, self.geometric, self.seed = text, geometric, seed
         document = text.document
-        self._first = np.flatnonzero(document[:-1] == document[1:])
+        self._first = firsts(text)
         if len(self._first) < 2:
             raise InfolmError(
                 f"the training split has {len(document)} sentence{'s'[: len(document) != 1]}, and "

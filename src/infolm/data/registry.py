@@ -23,8 +23,9 @@ class CorpusInfo:
     """A registered corpus.
 
     files: the file of each split in `folder`, or one file for all three, or those that the splits
-    are made from. sizes: of one file for all three, the bytes of each split. A zip archive holds
-    files of those names, in whatever folder.
+    are made from; without `downloads` it is a person who puts them there. sizes: of one file for
+    all three, the bytes of each split. A zip archive holds files of those names, in whatever
+    folder.
     """
 
     name: str
@@ -51,6 +52,14 @@ _WIKITEXT = "https://wikitext.smerity.com"
 _MAHONEY = "http://mattmahoney.net/dc"
 _SHEN = "https://raw.githubusercontent.com/shentianxiao/language-style-transfer/master/data/yelp"
 _SYNTHETIC = "infolm.data.synthetic"
+_MWC = "http://k-kawakami.com/research/mwc"
+
+
+def _mwc(language: str) -> tuple[str, ...]:
+    """The files of 600, 60 and 60 articles as a single text, as the published archive has them."""
+    folder = f"wiki_{language}/ptb_format_large"
+    return tuple(f"{folder}/wiki_{language}.{part}.raw.unk" for part in ("tr", "va", "te"))
+
 
 _REGISTRY = (
     CorpusInfo(
@@ -165,6 +174,28 @@ _REGISTRY = (
                 31_344_016,
             ),
         ),
+    ),
+    CorpusInfo(
+        name="mwc-en",
+        title="Multilingual Wikipedia Corpus, English, large (Kawakami et al. 2017), by hand",
+        licence="CC BY-SA 3.0",
+        source=_MWC,
+        tokens="char",
+        types=310,  # about: 307 are in the smaller setting
+        pretokenised=False,
+        folder="mwc",
+        files=_mwc("en"),
+    ),
+    CorpusInfo(
+        name="mwc-fi",
+        title="Multilingual Wikipedia Corpus, Finnish, large (Kawakami et al. 2017), by hand",
+        licence="CC BY-SA 3.0",
+        source=_MWC,
+        tokens="char",
+        types=250,  # about: 246 are in the smaller setting
+        pretokenised=False,
+        folder="mwc",
+        files=_mwc("fi"),
     ),
     # Of the published files the test ones are the larger part here: the train files are left out.
     CorpusInfo(

@@ -47,7 +47,8 @@ class SequenceBatch(NamedTuple):
 
     tokens (B, L): as the encoder sees them. places (N,): the hidden ones, in b L + l, in order;
     words (N,): what stands there. ngrams (G, W): of masking by spans, each hidden span by itself
-    between [CLS] and [SEP], then [PAD]; `sizes` (G,) its tokens, `owners` (G,) its sequence.
+    between [CLS] and [SEP], then [PAD]; `sizes` (G,) its tokens, `owners` (G,) its sequence,
+    `masked` (G,) whether `tokens` has [MASK] in all its places: nothing of it is to be seen there.
     rank (B, L): of masking by order, the place of each token in that order.
     """
 
@@ -57,8 +58,13 @@ class SequenceBatch(NamedTuple):
     ngrams: Any = None
     sizes: Any = None
     owners: Any = None
+    masked: Any = None
     rank: Any = None
     rate_scale: float = 1.0
+
+
+MOST_BLANK = 1000
+"""Batches of blank lines alone that are passed over."""
 
 
 class SequenceFeed(Passes):
@@ -85,7 +91,15 @@ class SequenceFeed(Passes):
                 f"the text has {len(tokens):,} tokens, and a batch takes {least:,}: lower "
                 "feed.batch or feed.length, or bring more text"
             )
+        if not self._has_word(tokens):
+            raise InfolmError(
+                "the text has no word that could be hidden, blank lines alone: bring another text"
+            )
         self._draw()
+
+    def _has_word(self, tokens: npt.NDArray[Any]) -> bool:
+        steps = range(0, len(tokens), 2**20)  # a large text is not copied
+        return any(not self._no_word[tokens[at : at + 2**20]].all() for at in steps)
 
     def _draw(self) -> None:
         rng = np.random.default_rng([self.seed, self.epoch])
@@ -97,6 +111,15 @@ class SequenceFeed(Passes):
         self._batches = starts[: whole * self.config.batch].reshape(whole, -1)
 
     def next(self) -> SequenceBatch:
+        for _ in range(MOST_BLANK):
+            batch = self._next()
+            if len(batch.places):
+                return batch
+        raise InfolmError(
+            f"{MOST_BLANK:,} batches in a row had no word that could be hidden: bring another text"
+        )
+
+    def _next(self) -> SequenceBatch:
         starts = self._batches[self._position]
         rng = np.random.default_rng([self.seed, self.epoch, self._position, 1])
         inside = self.tokens[starts[:, None] + np.arange(self._inside)].astype(np.int64)
@@ -110,17 +133,20 @@ class SequenceFeed(Passes):
         )
 
     def _masked(self, whole: npt.NDArray[np.int64], rng: np.random.Generator) -> SequenceBatch:
-        seen, places, ngrams, owners = whole.copy(), [], [], []
+        seen, places, ngrams, owners, masked = whole.copy(), [], [], [], []
         length, share = self.config.length, self.config.share
         for number, sequence in enumerate(whole):
             free = ~self._no_word[sequence]
-            if self.config.masking == "tokens":
-                hidden = hiding.tokens(free, share, rng)
-            else:
+            spans = self.config.masking == "spans"
+            if spans:
                 hidden = hiding.spans(free, self._begins[sequence], share, rng)
+            else:
+                hidden = hiding.tokens(free, share, rng)
+            seen[number] = hiding.corrupted(sequence, hidden, self.special.mask, self._words, rng)
+            if spans:
                 ngrams += [sequence[first:end] for first, end in hidden]
                 owners += [number] * len(hidden)
-            seen[number] = hiding.corrupted(sequence, hidden, self.special.mask, self._words, rng)
+                masked += [(seen[number, a:b] == self.special.mask).all() for a, b in hidden]
             places += [number * length + place for a, b in hidden for place in range(a, b)]
         at = np.array(places, np.int64)
         batch = SequenceBatch(seen, at, whole.ravel()[at])
@@ -130,7 +156,9 @@ class SequenceFeed(Passes):
         rows = np.full((len(ngrams), sizes.max()), self.special.pad)
         for row, ngram in zip(rows, ngrams, strict=True):
             row[: len(ngram) + 2] = [self.special.cls, *ngram, self.special.sep]
-        return batch._replace(ngrams=rows, sizes=sizes, owners=np.array(owners))
+        return batch._replace(
+            ngrams=rows, sizes=sizes, owners=np.array(owners), masked=np.array(masked)
+        )
 
     def _ordered(self, whole: npt.NDArray[np.int64], rng: np.random.Generator) -> SequenceBatch:
         free = ~self._no_word[whole]

@@ -241,6 +241,11 @@ def fetch(info: CorpusInfo, report: Report) -> Path:
     for folder in folders:
         if all((folder / name).exists() for name in info.files):
             return folder
+    if not info.downloads:
+        raise InfolmError(
+            f"{info.name} is not downloaded: unpack the archive of {info.source} so that "
+            f"{folders[0] / info.files[0]} is there, and the other files of {info.name} beside it."
+        )
     folder = next(filter(_can_write, folders), folders[-1])
     for download in info.downloads:
         path = _download(download, folder, report)

@@ -10,31 +10,61 @@ The file is a header of 4096 bytes and the tokens, little-endian, one after the 
 | 4096- | the tokens, unsigned, 16 bits where the vocabulary allows, else 32 |
 
 It is written under another name, flushed to disk and renamed: a reader sees it whole or not at all.
+Beside it, in a file that ends in `.blocks`, are the SHA-256 of each 4 MB of tokens, which all cores
+check at once. Where that file is missing or damaged the one of all tokens decides, and it is made
+anew.
 """
 
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from infolm import files
+
 VERSION = 1
 HEADER = 4096
 
 _MAGIC = b"infolm" + VERSION.to_bytes(2, "little")
 _JSON = len(_MAGIC) + 32  # where the JSON starts
-_ALWAYS_VERIFY = 16 * 2**20  # bytes of tokens; a larger file's checksum is read on request
+BLOCK = 4 * 2**20
+"""Bytes of tokens that have a SHA-256 of their own."""
 
 
 class DamagedError(Exception):
     """The file is not what was written."""
+
+
+class _Digests:
+    """The SHA-256 of all bytes and of each block of them."""
+
+    def __init__(self) -> None:
+        self.whole, self._block, self._size = hashlib.sha256(), hashlib.sha256(), 0
+        self._done: list[str] = []
+
+    def update(self, data: bytes | memoryview) -> None:
+        self.whole.update(data)
+        rest = memoryview(data)
+        while len(rest):
+            part = rest[: BLOCK - self._size]
+            self._block.update(part)
+            self._size += len(part)
+            rest = rest[len(part) :]
+            if self._size == BLOCK:
+                self._done.append(self._block.hexdigest())
+                self._block, self._size = hashlib.sha256(), 0
+
+    def blocks(self) -> list[str]:
+        return [*self._done, *([self._block.hexdigest()] if self._size else [])]
 
 
 @dataclass(frozen=True)
@@ -69,16 +99,12 @@ class Split(Counts):
 @contextmanager
 def atomic(path: Path) -> Iterator[IO[bytes]]:
     """A file that appears at `path` whole and on disk, or not at all."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(descriptor, "w+b") as file:
+    with files.scratch_file(path.parent, path.name) as temporary:
+        with temporary.open("w+b") as file:
             yield file
             file.flush()
-            os.fsync(descriptor)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
 
 
 def write(
@@ -89,7 +115,7 @@ def write(
     types: size of the vocabulary. vocabulary: its SHA-256, kept in the header.
     """
     dtype = np.dtype("<u2" if types <= 2**16 else "<u4")
-    digest = hashlib.sha256()
+    digests = _Digests()
     counts = Counts()
     size = 0
     with atomic(path) as file:
@@ -97,26 +123,82 @@ def write(
         for tokens, part in parts:
             data = tokens.astype(dtype, copy=False).tobytes()
             file.write(data)
-            digest.update(data)
+            digests.update(data)
             size += len(tokens)
             counts += part
         fields = {
             "dtype": dtype.str,
             "count": size,
             "counts": asdict(counts),
-            "tokens": digest.hexdigest(),
+            "tokens": digests.whole.hexdigest(),
             "vocabulary": vocabulary,
         }
         text = json.dumps(fields).encode().ljust(HEADER - _JSON)
         file.seek(0)
         file.write(_MAGIC + hashlib.sha256(text).digest() + text)
+    _write_blocks(path, digests)
     return size
 
 
-def read(path: Path, vocabulary: str, verify: bool = False) -> Split:
+def blocks_of(path: Path) -> Path:
+    """The file with the SHA-256 of the blocks of a split."""
+    return path.with_suffix(".blocks")
+
+
+def _write_blocks(path: Path, digests: _Digests) -> None:
+    fields = {"tokens": digests.whole.hexdigest(), "block": BLOCK, "sha256": digests.blocks()}
+    with atomic(blocks_of(path)) as file:
+        file.write(json.dumps(fields).encode())
+
+
+def _read_blocks(path: Path, whole: str, size: int) -> list[str] | None:
+    """Those of these tokens, in blocks of today's size; None where there are none."""
+    try:
+        fields = json.loads(blocks_of(path).read_bytes())
+        found: list[str] = fields["sha256"]
+        fits = len(found) == -(-size // BLOCK)
+        return found if fits and (fields["tokens"], fields["block"]) == (whole, BLOCK) else None
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+
+
+def _verify(path: Path, whole: str, size: int) -> None:
+    """Check `size` bytes of tokens, reading a block for each core at a time."""
+    known = _read_blocks(path, whole, size)
+    if known is not None:
+        check = partial(_block_is, path)
+        if len(known) < 2:
+            sound = all(map(check, range(len(known)), known))
+        else:
+            with ThreadPoolExecutor(min(len(known), os.cpu_count() or 1)) as pool:
+                sound = all(pool.map(check, range(len(known)), known))
+        if sound:
+            return
+    digests = _Digests()
+    with path.open("rb") as file:
+        file.seek(HEADER)
+        while data := file.read(BLOCK):
+            digests.update(data)
+    if digests.whole.hexdigest() != whole:
+        both = zip(known or [], digests.blocks(), strict=False)
+        altered = [i for i, (a, b) in enumerate(both) if a != b]
+        where = f" from byte {HEADER + altered[0] * BLOCK:,} on" if altered else ""
+        raise DamagedError(f"{path} does not match its checksum{where}")
+    with suppress(OSError):  # a cache that may only be read
+        _write_blocks(path, digests)
+
+
+def _block_is(path: Path, number: int, digest: str) -> bool:
+    with path.open("rb", buffering=0) as file:
+        file.seek(HEADER + number * BLOCK)
+        data = file.read(BLOCK)
+    return hashlib.sha256(data).hexdigest() == digest
+
+
+def read(path: Path, vocabulary: str, verify: bool = True) -> Split:
     """Open a split written for this vocabulary; `DamagedError` if anything is amiss.
 
-    Header and length are always checked, the tokens' checksum up to 16 MB or if `verify`.
+    verify: read all tokens and check them too, not only the header and the length.
     """
     with path.open("rb") as file:
         header = file.read(HEADER)
@@ -130,8 +212,7 @@ def read(path: Path, vocabulary: str, verify: bool = False) -> Split:
         raise DamagedError(f"{path} is {size} bytes of tokens, not {fields['count']} tokens")
     if fields["vocabulary"] != vocabulary:
         raise DamagedError(f"{path} belongs to another vocabulary")
+    if verify:
+        _verify(path, fields["tokens"], size)
     tokens = np.memmap(path, dtype, "r", HEADER, (fields["count"],))
-    verify = verify or size <= _ALWAYS_VERIFY
-    if verify and hashlib.sha256(tokens.data).hexdigest() != fields["tokens"]:
-        raise DamagedError(f"{path} does not match its checksum")
     return Split(tokens=tokens, **fields["counts"])

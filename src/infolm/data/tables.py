@@ -12,10 +12,12 @@ first line is the header unless all its cells are numbers.
 """
 
 import csv
+import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -140,9 +142,10 @@ def _row(at: int) -> str:
 def _read_npy(path: Path, asked: list[str]) -> _Table:
     try:
         with path.open("rb") as file:
+            _refuse_short(file)
             array: Cells = np.lib.format.read_array(file, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
+    except (ValueError, EOFError, OverflowError, MemoryError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
         raise InfolmError(
             f"{path} cannot be read as an array of numbers ({reason}): write it by numpy.save, "
             "without Python objects"
@@ -156,6 +159,21 @@ def _read_npy(path: Path, asked: list[str]) -> _Table:
     names = _places(array.shape[1])
     chosen = _chosen(asked, names, path)
     return _Table([names[at] for at in chosen], [array[:, at] for at in chosen], _row)
+
+
+def _refuse_short(file: BinaryIO) -> None:
+    """Refuse an array that declares more than the file has, before there is memory for it."""
+    version = np.lib.format.read_magic(file)
+    headers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    if version in headers:
+        shape, _, dtype = headers[version](file)
+        there = os.fstat(file.fileno()).st_size - file.tell()
+        if math.prod(shape) * dtype.itemsize > there and not dtype.hasobject:
+            raise ValueError(f"it declares the shape {shape} and has {there:,} bytes")
+    file.seek(0)
 
 
 def _places(count: int) -> list[str]:

@@ -307,7 +307,7 @@ class Tokenizer:
             return cls(json.loads(path.read_bytes()))
         except OSError as error:
             raise InfolmError(f"{path} cannot be read: {error.strerror}.") from error
-        except (ValueError, LookupError, TypeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise InfolmError(f"{path} is not a vocabulary that infolm saved.") from error
 
     def save(self, path: Path) -> None:

@@ -21,8 +21,9 @@ from infolm.data.sequences import SequenceBatch
 from infolm.evaluation.likelihood import evaluating
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.usage import seeded
+from infolm.information import ties
 from infolm.models.encoder import Encoder
-from infolm.objectives.base import Estimate, Objective
+from infolm.objectives.base import TIES, Estimate, Objective
 from infolm.objectives.encoding import ALL_WORDS
 from infolm.training.loop import tensors
 
@@ -91,7 +92,8 @@ class AmongAll:
     """A masked objective, whose hidden words are also sought among all words.
 
     Adds to its terms `vocabulary_nll`, -ln p(b | a), and `accuracy`, the share of hidden words that
-    are the likeliest of all. log_q: (V,), ln of how likely each word was to be among the others.
+    are the likeliest of all, where a word as likely as others counts 1 / their number; `ties` is
+    the share of such words. log_q: (V,), ln of how likely each word was to be among the others.
     """
 
     def __init__(self, objective: Objective, log_q: Tensor) -> None:
@@ -101,13 +103,17 @@ class AmongAll:
         estimate = self.objective(model, batch, carry)
         anchors = model.head(model(batch.tokens).flatten(0, 1)[batch.places])
         bias = (model.head.bias + self.log_q).to(anchors.dtype)
-        losses, right = [], []
+        losses, better, tied = [], [], []
         for part, words in zip(anchors.split(ROWS), batch.words.split(ROWS), strict=True):
             scores = torch.addmm(bias, part, model.embedding.T)
-            losses.append(-scores.log_softmax(1).gather(1, words[:, None])[:, 0])
-            right.append(scores.argmax(1) == words)
+            own = words[:, None]
+            losses.append(-scores.log_softmax(1).gather(1, own)[:, 0])
+            above, equal = ties.standing(scores, scores.gather(1, own)[:, 0])
+            better.append(above)
+            tied.append(equal)
         estimate.terms[VOCABULARY_NLL] = torch.cat(losses).mean()
-        estimate.terms["accuracy"] = torch.cat(right).float().mean()
+        estimate.terms["accuracy"] = ties.first(torch.cat(better), torch.cat(tied)).mean()
+        estimate.terms[TIES] = (torch.cat(tied) > 1).float().mean()
         return estimate
 
 
@@ -117,7 +123,8 @@ def contrastive_measurements(
     """What was tallied, as measurements.
 
     method: what a thing was told from. item: what the objective's loss is a mean over, such as
-    "hidden token". e^vocabulary_nll is the perplexity of the hidden words.
+    "hidden token". e^vocabulary_nll is the perplexity of the hidden words. How many ties there
+    were, if any, is part of the accuracy's convention.
     """
     all_words = ALL if VOCABULARY_NLL in found else method
     about = {  # of other units or methods
@@ -129,11 +136,23 @@ def contrastive_measurements(
     }
     results = []
     for name, tally in found.items():
+        if name == TIES:
+            continue
         value, stderr = tally.mean, tally.stderr
         if name == VOCABULARY_NLL:
             name, value = "perplexity", math.exp(min(value, 700))
             stderr = None if stderr is None else value * stderr
         unit, told = about.get(name, (f"nats per {item}", method))
         count = int(tally.counts.sum())
-        results.append(Measurement(name, value, unit, stderr, count, split, told, convention))
+        counted = convention
+        if name == "accuracy" and (equal := _ties(found)):
+            counted += (
+                f"; the right one tied with others in {equal:,}: each counts 1 / their number"
+            )
+        results.append(Measurement(name, value, unit, stderr, count, split, told, counted))
     return results
+
+
+def _ties(found: Mapping[str, Tally]) -> int:
+    tally = found.get(TIES)
+    return 0 if tally is None else round(float(tally.values @ tally.counts))

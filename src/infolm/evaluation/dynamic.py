@@ -8,15 +8,17 @@ the trained weights and g the gradient of a segment's mean loss, after the segme
     sgd    theta <- theta - eta g + lambda (theta_0 - theta).
 
 RMS is the root of the mean square of the gradient on the training split, weight by weight, and
-mean(RMS) its mean over all weights: what a text usually pulls at is moved in small steps and comes
-back fast. With eta = 0 this is the model itself. Dropout is off, and the gradient that of the plain
-softmax, whatever temperature it is measured at.
+mean(RMS) its mean over all parameters, as Melis's program has it, or over those of the same tensor,
+as Krause's: what a text usually pulls at is moved in small steps and comes back fast. With eta = 0
+this is the model itself. Dropout is off unless each dropout sample adapts by itself (see
+`monte_carlo`), and the gradient is that of the plain softmax, whatever temperature it is measured
+at.
 """
 
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -28,14 +30,13 @@ from infolm.errors import InfolmError
 from infolm.evaluation.likelihood import PLAIN, Chunk, Progress, cuts, tempered
 from infolm.evaluation.monte_carlo import MonteCarlo
 from infolm.models.language import LanguageModel
+from infolm.nn.softmax import Tempering
 
 Rule = Literal["rms", "sgd"]
+MeanOver = Literal["all", "tensor"]
+"""What mean(RMS) is a mean over: all parameters, or those of the same tensor."""
 Statistics = Mapping[str, Tensor]
 """The mean square gradient of each parameter, by its name."""
-
-COLUMNS, STEPS, BATCHES = 64, 20, 200
-"""The gradient whose squares are averaged is that of the mean loss of COLUMNS x STEPS tokens. At
-most so many BATCHES are taken, from the start of each column: all over the split."""
 
 TUNING_TOKENS = 5_000
 """Settings are tuned on so many tokens at most, from the start of the validation split."""
@@ -46,14 +47,57 @@ IMPROVEMENT = 1e-4
 
 
 @dataclass(frozen=True)
+class StatisticsSettings:
+    """Which gradients' squares are averaged: those of the mean loss of columns x steps tokens.
+
+    The training split is folded into so many columns. At most so many batches are taken, from the
+    start of each column, which is all over the split; None: the whole split. Melis (2023, section
+    2.A) takes all of it, in batches of 1,024 columns. With m times the tokens in a batch, RMS is up
+    to sqrt(m) times smaller, and the best rate and epsilon with it.
+    """
+
+    batches: int | None = 200
+    columns: int = 64
+    steps: int = 20
+
+    def __post_init__(self) -> None:
+        batches = 1 if self.batches is None else self.batches
+        if min(batches, self.columns, self.steps) < 1:
+            raise InfolmError(
+                "statistics of gradients need 1 batch or more, of 1 column and 1 step or more, not "
+                f"{self.batches}, {self.columns} and {self.steps}"
+            )
+
+    def __str__(self) -> str:
+        batches = "all" if self.batches is None else f"{self.batches:,}"
+        return f"{batches} batches of {self.columns:,} x {self.steps} tokens"
+
+
+USUAL = StatisticsSettings()
+FORMER_STATISTICS = StatisticsSettings(200, 64, 20)
+"""Those of a file that does not say."""
+
+
+@dataclass(frozen=True)
 class DynamicSettings:
-    """rate: eta. decay: lambda. segment: tokens from one update to the next."""
+    """rate: eta. decay: lambda. segment: tokens from one update to the next.
+
+    Of the rms rule, mean: what mean(RMS) is over; statistics: which gradients RMS is of.
+    """
 
     rate: float
     decay: float
     epsilon: float = 1e-4
     segment: int = 20
     rule: Rule = "rms"
+    mean: MeanOver = "all"
+    statistics: StatisticsSettings = USUAL
+
+    @classmethod
+    def read(cls, kept: Mapping[str, Any]) -> "DynamicSettings":
+        """From the `asdict` of settings, which may be older than some of their fields."""
+        statistics = StatisticsSettings(**kept.get("statistics", asdict(FORMER_STATISTICS)))
+        return cls(**{**kept, "statistics": statistics})
 
     def __post_init__(self) -> None:
         bounded = all(0 <= number < math.inf for number in (self.rate, self.decay, self.epsilon))
@@ -87,25 +131,30 @@ def gradients(model: LanguageModel, nll: Tensor) -> list[Tensor]:
 
 
 def gradient_statistics(
-    model: LanguageModel, tokens: npt.NDArray[Any], report: Progress | None = None
+    model: LanguageModel,
+    tokens: npt.NDArray[Any],
+    settings: StatisticsSettings = USUAL,
+    report: Progress | None = None,
 ) -> dict[str, Tensor]:
-    """The mean square gradient on `tokens` (N,), the training split; see COLUMNS.
+    """The mean square gradient on `tokens` (N,), the training split.
 
-    A short text is folded into fewer columns. The state is carried along each.
+    A short text is folded into fewer columns. The state is carried along each. What is left of a
+    column behind its last whole batch is not read.
     """
-    columns = min(COLUMNS, len(tokens) // (STEPS + 1))
+    steps = settings.steps
+    columns = min(settings.columns, len(tokens) // (steps + 1))
     if not columns:
         raise InfolmError(
             f"dynamic evaluation needs statistics of the training split, which has {len(tokens)} "
-            f"tokens, fewer than {STEPS + 1}: use --dynamic-rule sgd, which needs none"
+            f"tokens, fewer than {steps + 1}: use --dynamic-rule sgd, which needs none"
         )
     height = len(tokens) // columns
     folded = tokens[: columns * height].reshape(columns, height)
-    starts = range(0, height - STEPS, STEPS)[:BATCHES]
+    starts = range(0, height - steps, steps)[: settings.batches]
     squares = [torch.zeros_like(parameter) for parameter in model.parameters()]
     state = model.initial_state(columns)
     for done, start in enumerate(starts, 1):
-        cut = torch.from_numpy(folded[:, start : start + STEPS + 1].T.astype(np.int64))
+        cut = torch.from_numpy(folded[:, start : start + steps + 1].T.astype(np.int64))
         cut = cut.to(model.device)
         with learning(model):
             output = model(cut[:-1], state)
@@ -117,6 +166,15 @@ def gradient_statistics(
             report(done, len(starts))
     named = model.named_parameters()
     return {name: square for (name, _), square in zip(named, squares, strict=True)}
+
+
+def mean_rms(rms: Sequence[Tensor], over: MeanOver) -> list[float]:
+    """mean(RMS) for each tensor: its own, or that of all parameters."""
+    sums = [float(each.sum(dtype=torch.float64)) for each in rms]
+    sizes = [each.numel() for each in rms]
+    if over == "tensor":
+        return [total / size for total, size in zip(sums, sizes, strict=True)]
+    return [sum(sums) / sum(sizes)] * len(rms)
 
 
 class Adaptation:
@@ -135,11 +193,13 @@ class Adaptation:
                     "training split: collect them, or use the rule sgd"
                 )
             rms = [statistics[name].sqrt() for name, _ in model.named_parameters()]
-            mean = sum(float(each.sum(dtype=torch.float64)) for each in rms) / sum(
-                each.numel() for each in rms
-            )
+            means = mean_rms(rms, settings.mean)
             self.steps = [settings.rate / (each + settings.epsilon) for each in rms]
-            self.pulls = [(settings.decay / mean * each).clamp(max=1) for each in rms]
+            # A tensor that no gradient reaches has RMS 0: it stays where it is.
+            self.pulls = [
+                (settings.decay / mean * each).clamp(max=1) if mean else each
+                for each, mean in zip(rms, means, strict=True)
+            ]
 
     def __enter__(self) -> "Adaptation":
         self.parameters = list(self.model.parameters())
@@ -173,6 +233,7 @@ def dynamic_stream(
     temperatures: Sequence[float] = PLAIN,
     samples: MonteCarlo | None = None,
     report: Progress | None = None,
+    tempering: Tempering = "mixture",
 ) -> Generator[Chunk]:
     """Walk through `tokens` (N,) once, the weights following the text; see `one_stream`.
 
@@ -180,6 +241,11 @@ def dynamic_stream(
     dropout `samples` that go along, or else by the model itself. The weights are restored when
     the walk ends, also when it is closed before its end.
     """
+    if samples and samples.settings.adaptation == "own":
+        yield from _each_sample_by_itself(
+            model, tokens, settings, statistics, temperatures, samples, report, tempering
+        )
+        return
     state = model.initial_state(1)
     with Adaptation(model, settings, statistics) as adaptation:
         for inputs, targets in cuts(tokens, settings.segment, model.device, report):
@@ -189,10 +255,58 @@ def dynamic_stream(
                 nll = model.nll_sum(hidden, targets) / len(targets)
             state, hidden = model.detached(output.state), hidden.detach()
             if samples:
-                yield samples.read(inputs, targets, temperatures)
+                yield samples.read(inputs, targets, temperatures, tempering)
             else:
-                yield Chunk(tempered(model, hidden, targets, temperatures), hidden, targets)
+                log_probs = tempered(model, hidden, targets, temperatures, tempering)
+                yield Chunk(log_probs, hidden, targets)
             adaptation.update(nll)
+
+
+def _each_sample_by_itself(
+    model: LanguageModel,
+    tokens: npt.NDArray[Any],
+    settings: DynamicSettings,
+    statistics: Statistics | None,
+    temperatures: Sequence[float],
+    samples: MonteCarlo,
+    report: Progress | None,
+    tempering: Tempering,
+) -> Generator[Chunk]:
+    """The same with M adaptations: of each sample by the gradient under its own masks.
+
+    M sets of weights would not fit into memory, so the samples read the text one after the other:
+    M walks. What is kept of them are the probabilities of all tokens, (K, N - 1, M), and one
+    output for each token.
+    """
+
+    def progress(sample: int) -> Progress | None:
+        whole = samples.settings.samples
+        return report and (lambda done, total: report(sample * total + done, whole * total))
+
+    device = model.device
+    adaptation = Adaptation(model, settings, statistics)
+    every, hidden = [], torch.zeros((), device=device)
+    for i, seeds in enumerate(samples.generators()):
+        state, log_p, outputs = model.initial_state(1), [], []
+        with adaptation:
+            for inputs, targets in cuts(tokens, settings.segment, device, progress(i)):
+                with torch.enable_grad(), samples.dropping(seeds):
+                    output = model(inputs[:, None], state)
+                    dropped = output.dropped[:, 0]
+                    nll = model.nll_sum(dropped, targets) / len(targets)
+                state = model.detached(output.state)
+                dropped = dropped.detach()
+                log_p.append(tempered(model, dropped, targets, temperatures, tempering).cpu())
+                outputs.append(output.hidden[:, 0].detach())
+                adaptation.update(nll)
+        every.append(torch.cat(log_p, 1))
+        hidden = hidden + torch.cat(outputs)
+    stacked = torch.stack(every, 2)  # (K, N - 1, M)
+    start = 0
+    for _, targets in cuts(tokens, settings.segment, device):
+        part = slice(start, start + len(targets))
+        yield samples.averaged(stacked[:, part].to(device), hidden[part], targets)
+        start = part.stop
 
 
 def climb(loss: Callable[[float], float], start: float, factor: float) -> float:

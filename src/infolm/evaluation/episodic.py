@@ -13,6 +13,7 @@ from infolm.data.episodes import group, sentence_bounds
 from infolm.errors import InfolmError
 from infolm.evaluation.likelihood import Progress, evaluating
 from infolm.models.language import LanguageModel
+from infolm.nn.softmax import Tempering
 
 AREA = 4096
 """Tokens and padding of a batch."""
@@ -71,11 +72,13 @@ def episodic_log_probs(
     after: int | None = None,
     temperature: float = 1.0,
     report: Progress | None = None,
+    tempering: Tempering = "mixture",
 ) -> npt.NDArray[np.float64]:
     """ln p of every counted token in the order of the text: (N,), or fewer with `after`."""
     log_p, counted = np.zeros(len(tokens)), np.zeros(len(tokens), dtype=bool)
     for hidden, targets, places in episodes(model, tokens, eos, after, report):
-        log_p[places] = model.log_prob(hidden, targets, temperature).cpu().double().numpy()
+        found = model.log_prob(hidden, targets, temperature, tempering)
+        log_p[places] = found.cpu().double().numpy()
         counted[places] = True
     if not counted.any():
         raise InfolmError("no token of this text counts: none follows the token of feed.after")

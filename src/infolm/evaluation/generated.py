@@ -38,11 +38,14 @@ BMI_BOUND, LENGTH, GAP, FOLDS = "js-dv", 40, 10, 10
 NATS: dict[Unit, float] = {"nats": 1.0, "bits": math.log(2)}
 METRIC = "mutual_information"
 CONVENTION = (
-    f"segments of {LENGTH} tokens with {GAP} between; a lower bound read on pairs that its critic "
-    f"has not seen, the mean of {FOLDS} folds; shuffled: of segments paired at random, one fold"
+    f"segments of {LENGTH} tokens with {GAP} between, a pair every {{stride}} tokens to learn from"
+    "; a lower bound read on pairs that share no token with each other or with those its critic "
+    f"learnt from, the mean of {FOLDS} folds; shuffled: of segments paired at random, one fold"
 )
-MOST_PAIRS = 20_000
-"""Pairs that are taken from a long text unless a stride is given."""
+OVERLAPPING = 6
+"""Pairs that a token is part of, about, unless a stride is given: BMI's 90 tokens every 15."""
+MOST_PAIRS, MOST_READ = 100_000, 20_000
+"""Pairs of a long text to learn from, and to read on, unless a stride is given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,12 +163,15 @@ def _encoded(
 class TextInformation:
     """I(X; Y) of segments X and Y of a text, `length` tokens each with `gap` tokens between.
 
-    stride: tokens from one pair to the next. exact: the truth, where it is known.
+    stride: tokens from one pair to the next. pairs: how many there are to learn from; the
+    estimates' `samples` are those that share no token, on which they were read. exact: the truth,
+    where it is known.
     """
 
     length: int
     gap: int
     stride: int
+    pairs: int
     exact: float | None
     estimates: list[Estimate]
     unit: Unit = "nats"
@@ -210,53 +216,76 @@ def text_information(
 ) -> TextInformation:
     """Estimate it by each of the bounds; the defaults are BMI's.
 
-    By default no token is used twice, and a long text gives `MOST_PAIRS` pairs, evenly spread.
+    By default the pairs overlap as `OVERLAPPING` says, and a long text gives `MOST_PAIRS` to learn
+    from and `MOST_READ` to read on, evenly spread. The pairs that are read share no token with each
+    other, nor with one that the critic learnt from. With a stride of 2 length + gap or more no
+    pairs overlap at all.
     settings: of `Segments`: folds, steps, seed, critic.
     """
     check_text(bounds, length, gap, stride)
     span = 2 * length + gap
-    stride = stride or max(span, text.tokens.size // MOST_PAIRS)
-    x, y = _pairs(text, length, gap, stride)
+    read = text.tokens.size if stride else MOST_READ
+    stride = stride or max(1, span // OVERLAPPING, text.tokens.size // MOST_PAIRS)
+    overlap = (span - 1) // stride
+    x, y, apart = _pairs(text, length, gap, stride, overlap, read)
     estimates = [
         Segments(
             text.types,
             cast(Bound, bound),
-            overlap=(span - 1) // stride,
+            overlap=overlap,
             progress=partial(report, bound) if report else None,
             **settings,
-        ).estimate(x, y)
+        ).estimate(x, y, apart)
         for bound in bounds
     ]
-    return TextInformation(length, gap, stride, exact(text.language, length, gap), estimates)
+    truth = exact(text.language, length, gap)
+    return TextInformation(length, gap, stride, len(x), truth, estimates)
 
 
-def least_tokens(rows: int) -> int:
+def least_tokens(rows: int, stride: int | None = None) -> int:
     """How many tokens a text of so many rows must have for `information_measurements`."""
-    return rows * (2 * LENGTH + GAP) * math.ceil(fewest_rows(FOLDS) / rows)
+    span = 2 * LENGTH + GAP
+    stride = stride or span // OVERLAPPING
+    step = stride * math.ceil(span / stride)  # from one pair that is read to the next
+    return rows * (step * (math.ceil(fewest_rows(FOLDS) / rows) - 1) + span)
 
 
 def information_measurements(
-    text: TokenText, split: str, source: str, seed: int, report: Report | None = None
+    text: TokenText,
+    split: str,
+    source: str,
+    seed: int,
+    report: Report | None = None,
+    stride: int | None = None,
 ) -> tuple[list[Measurement], str | None]:
     """The mutual information of a text's segments as BMI measures it, and the control, which is 0
     but for the estimator's error: shuffled pairs, by one fold; also the estimator's warning.
 
     source: what the text is, as the method's name says it.
     """
-    (found,) = text_information(text, report=report, folds=FOLDS, seed=seed).estimates
+    result = text_information(text, stride=stride, report=report, folds=FOLDS, seed=seed)
+    (found,) = result.estimates
     method = f"{found.estimator}, {found.samples:,} pairs of segments of {source}"
-    told = (text.tokens.size, split, method, CONVENTION)
+    told = (text.tokens.size, split, method, CONVENTION.format(stride=result.stride))
     return [
         Measurement(METRIC, found.value, found.unit, found.stderr, *told),
         Measurement(f"{METRIC}_shuffled", found.permuted, found.unit, None, *told),
     ], found.warning
 
 
-def _pairs(text: TokenText, length: int, gap: int, stride: int) -> tuple[Tokens, Tokens]:
-    """`segment_pairs` of every row of the text: no pair has its segments in two of them."""
+def _pairs(
+    text: TokenText, length: int, gap: int, stride: int, overlap: int, read: int
+) -> tuple[Tokens, Tokens, npt.NDArray[np.intp]]:
+    """`segment_pairs` of every row of the text: no pair has its segments in two of them.
+
+    Also the indices of pairs of which no two share a token, one in overlap + 1 of each row, or
+    fewer where that would be more than about `read` in all.
+    """
     rows = np.atleast_2d(text.tokens)
     x, y = zip(*(segment_pairs(row, length, gap, stride) for row in rows), strict=True)
-    return np.concatenate(x), np.concatenate(y)
+    places = np.arange(len(rows) * len(x[0])).reshape(len(rows), -1)
+    every = max(overlap + 1, math.ceil(places.size / read))
+    return np.concatenate(x), np.concatenate(y), places[:, ::every].flatten()
 
 
 def exact(language: Language | None, length: int, gap: int) -> float | None:

@@ -29,13 +29,17 @@ from infolm.evaluation.latent import (
 from infolm.evaluation.likelihood import Progress
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.posterior import (
+    ABOVE_NOISE,
     ACTIVE,
     a_code,
+    above_noise,
     activity,
     classes_in_use,
     code_information,
+    contrast,
     latent_entropy,
 )
+from infolm.evaluation.reading import gain
 from infolm.evaluation.usage import usage
 from infolm.information.estimate import ceiling
 from infolm.models.latent import LatentModel, Posterior, Proposal, Quantised
@@ -44,11 +48,13 @@ from infolm.objectives import estimators
 INFORMATION_SENTENCES = 10_000
 """Mutual information is that of at most so many sentences: it takes all pairs of them."""
 ENTROPY_SENTENCES = 2_000
-"""The same of the entropy by nearest neighbours, which is dearer."""
+"""The same of the entropy by nearest neighbours, which is more expensive."""
+GAIN_SENTENCES = 2_000
+"""And of the likelihood given another's code."""
 METHOD = "latent code"
 OF_DISTRIBUTIONS = (
     *("elbo", "importance_weighted", "latent_usage"),
-    *("kl", "mutual_information", "bleu_sampled"),
+    *("kl", "mutual_information", "units_above_noise", "bleu_sampled"),
 )
 """Metrics that mean nothing where codes are points."""
 FEW_CODES = 2.0
@@ -57,11 +63,12 @@ FEW_CODES = 2.0
 
 @dataclass(frozen=True)
 class LatentSettings:
-    """samples: codes of each sentence for ELBO, MELBO and reconstruction.
+    """samples: N_z, codes of each sentence for ELBO, MELBO and reconstruction (eq. 16).
 
     weighted_samples, weighted_sentences: K of the importance-weighted bound, and the sentences at
     most that it is taken on, drawn from all. eos: whether <eos> counts. competitor: the loss of
-    another model, in nats per sentence, for `melbo_meets`.
+    another model, in nats per sentence, for `melbo_meets`. sampled_words: reconstructions for BLEU
+    are of words that are drawn, and else of the likeliest.
     """
 
     samples: int = 5
@@ -70,6 +77,7 @@ class LatentSettings:
     eos: bool = True
     seed: int = 1
     competitor: float | None = None
+    sampled_words: bool = False
 
     def __post_init__(self) -> None:
         if min(self.samples, self.weighted_samples) < 1 or self.weighted_sentences < 2:
@@ -117,9 +125,11 @@ def latent_measurements(
 
     Per sentence, and as perplexities per token: `reconstruction` is -E_q ln p(x | z); `elbo`,
     `melbo`, and `importance_weighted` with each of the weightings, are bounds on -ln p(x) from
-    above, under the priors that their conventions name (see `evaluation.latent`). `latent_usage`:
-    see `usage_measurements`. Of the codes: `kl` to the prior, `mutual_information`, `active_units`;
-    of Gaussian ones `latent_entropy` and its controls, of others `perplexity_of_classes`.
+    above, under the priors that their conventions name (see `evaluation.latent`). Where <eos>
+    counts, `..._perplexity_without_eos` beside them are what they are where it does not.
+    `latent_usage`: see `usage_measurements`. `likelihood_gain`: see `reading.gain`. Of the codes:
+    `kl` to the prior, `mutual_information`, `active_units`; of Gaussian ones `units_above_noise`,
+    `latent_entropy` and its controls, of others `perplexity_of_classes`.
     """
     if len(lines) < 2:
         raise InfolmError(
@@ -133,6 +143,7 @@ def latent_measurements(
         found, said = weighted_measurements(model, lines, weighting, split, settings, report)
         results += found
         remarks += said
+    results.append(gain_measurement(model, lines, split, settings))
     tokens = int(_tokens(model, lines, settings).sum())
     found, said = code_measurements(posterior, tokens, split, settings.seed)
     results += found
@@ -155,7 +166,6 @@ def bound_measurements(
     samples = 1 if isinstance(posterior, Quantised) else settings.samples
     draws = draw(model, lines, posterior, samples, generator, report=stage)
     log_p = draws.likelihoods.counted(settings.eos)
-    kl = posterior.kl().sum(1).numpy()
     count, codes = len(lines), f"{samples:,} codes of q(z | x) a sentence"
     if isinstance(posterior, Quantised):
         codes = "from the nearest entries, which q(z | x) is certain of"
@@ -164,18 +174,28 @@ def bound_measurements(
         f"-mean ln p(x | z) + ln {count:,}, {codes}"
     )
     prior = own_prior(posterior).name
-    losses = {
-        "reconstruction": (-log_p.mean(0), f"no bound, but -mean ln p(x | z), {codes}"),
-        "elbo": (
-            -elbo(log_p, kl),
-            f"the prior is {prior}, {codes}, the KL exact",
-        ),
-        "melbo": (-melbo(log_p, count), own),
+    kl = posterior.kl().sum(1).numpy()
+    conventions = {
+        "reconstruction": f"no bound, but -mean ln p(x | z), {codes}",
+        "elbo": f"the prior is {prior}, {codes}, the KL exact",
+        "melbo": own,
     }
+
+    def losses(eos: bool) -> dict[str, Array]:
+        log_p = draws.likelihoods.counted(eos)
+        return {
+            "reconstruction": -log_p.mean(0),
+            "elbo": -elbo(log_p, kl),
+            "melbo": -melbo(log_p, count),
+        }
+
+    kept, without = losses(True), losses(False)
     results = [
         measured
-        for name, (nll, convention) in losses.items()
-        for measured in _likelihood(name, nll, model, lines, split, METHOD, convention, settings)
+        for name, told in conventions.items()
+        for measured in _likelihood(
+            name, kept[name], without[name], model, lines, split, METHOD, told, settings
+        )
     ]
     if settings.competitor is not None:
         found = replace(results[0], metric="melbo_meets", unit="ln of a number of sentences")
@@ -202,17 +222,20 @@ def weighted_measurements(
     stage = _stage(report, f"weighing codes of the {split} split under {prior.name}")
     posterior = encoded(model, lines)
     draws = draw(model, lines, posterior, samples, generator, prior, scale, stage)
-    log_p = draws.likelihoods.counted(settings.eos)
     source = "from q(z | x)"
     if isinstance(posterior, Posterior):
         source = f"from a proposal of {scale:g} times the deviation of q(z | x)"
     convention = f"the prior is {prior.name}, {samples:,} codes a sentence {source}, weighed"
     method = f"{METHOD}, {prior.source} prior" if isinstance(prior, Aggregated) else METHOD
-    nll = -importance_weighted(log_p, draws.log_ratio)
+    nll, without = (
+        -importance_weighted(draws.likelihoods.counted(eos), draws.log_ratio)
+        for eos in (True, False)
+    )
     tail = model, lines, split, method, convention, settings
-    results = _likelihood("importance_weighted", nll, *tail)
+    results = _likelihood("importance_weighted", nll, without, *tail)
     if isinstance(prior, Aggregated):
         return results, []
+    log_p = draws.likelihoods.counted(settings.eos)
     of_codes, remarks = usage_measurements(log_p, draws.log_ratio, *tail)
     return results + of_codes, remarks
 
@@ -267,6 +290,7 @@ def usage_measurements(
 def _likelihood(
     name: str,
     nll: Array,
+    without: Array,
     model: LatentModel,
     lines: Lines,
     split: str,
@@ -274,7 +298,10 @@ def _likelihood(
     convention: str,
     settings: LatentSettings,
 ) -> list[Measurement]:
-    """A loss of each sentence (S,) per sentence and as a perplexity."""
+    """A loss of each sentence (S,) per sentence and as a perplexity, with <eos> or `without` it as
+    the settings say; where they keep it, the perplexity without it too."""
+    if not _counts_eos(model, settings):
+        nll = without
     tokens = _tokens(model, lines, settings)
     rest = (
         f"{_counting(model, settings)}; the losses of {len(nll):,} sentences are summed and divided"
@@ -283,10 +310,33 @@ def _likelihood(
     tail = int(tokens.sum()), split, _method(method, model, settings), f"{convention}; {rest}"
     value, error = per_sentence(nll)
     ppl, ppl_error = perplexity(nll, tokens)
-    return [
+    results = [
         Measurement(f"{name}_nll", value, "nats per sentence", error, *tail),
         Measurement(f"{name}_perplexity", ppl, "perplexity per token", ppl_error, *tail),
     ]
+    if not _counts_eos(model, settings):
+        return results
+    other = replace(settings, eos=False)
+    *_, same = _likelihood(name, nll, without, model, lines, split, method, convention, other)
+    return [*results, replace(same, metric=f"{same.metric}_without_eos", method=method)]
+
+
+def gain_measurement(
+    model: LatentModel, lines: Lines, split: str, settings: LatentSettings
+) -> Measurement:
+    """How much likelier some of the sentences are given their own code than given another's."""
+    lines = some(lines, GAIN_SENTENCES, settings.seed)
+    posterior = encoded(model, lines)
+    z = a_code(posterior, torch.Generator().manual_seed(settings.seed))
+    found = contrast(model, lines, posterior, z, 1, settings.seed)
+    value, error = gain(found.own_likelihood, found.other_likelihood)
+    convention = (
+        f"the mean over {len(lines):,} sentences of ln p(x | z) given a code of q(z | x) less that "
+        "given another sentence's, <eos> kept: 0 where the decoder does not read the code"
+    )
+    tokens = int(lines.lengths.sum()) + len(lines) * model.ends
+    tail = "nats per sentence", error, tokens, split, METHOD, convention
+    return Measurement("likelihood_gain", value, *tail)
 
 
 def code_measurements(
@@ -314,6 +364,11 @@ def code_measurements(
         unit = "variables"
         active = f"of {size:,}, that tell more than {ACTIVE:g} nats of {count:,} sentences"
     add("active_units", int((of_units > ACTIVE).sum()), unit, None, active)
+    if isinstance(posterior, Posterior):
+        above = int(above_noise(posterior).sum())
+        ratio = f"of {size:,}, whose mean has a variance over {count:,} sentences above "
+        ratio += f"{ABOVE_NOISE:g} times the mean variance of q(z | x)"
+        add("units_above_noise", above, unit, None, ratio)
 
     few = order[:INFORMATION_SENTENCES]
     information = code_information(chosen(posterior, few), z[few])
@@ -338,7 +393,11 @@ def code_measurements(
         return results, [*remarks, f"the entropy of the codes has no estimate: {error}"]
     nearest = f"by the 3 nearest neighbours of {len(few):,} codes"
     exactly = f"of {NORMAL.name} in {size:,} dimensions, exactly"
-    add("latent_entropy", entropy.value, "nats", entropy.stderr, f"{nearest}, one a sentence")
+    standard = f"{nearest}, one a sentence, among columns standardised"
+    add("latent_entropy", entropy.value, "nats", entropy.stderr, standard)
+    plain = f"{nearest}, one a sentence, among columns as they are (Livne et al. 2020, table 6)"
+    raw = entropy.unstandardised, "nats", entropy.unstandardised_stderr
+    add("latent_entropy_unstandardised", *raw, plain)
     drawn = f"{nearest} drawn from {NORMAL.name}: what the estimator makes of these"
     add("latent_entropy_control", entropy.control, "nats", entropy.control_stderr, drawn)
     add("latent_entropy_normal", entropy.normal, "nats", 0.0, exactly)

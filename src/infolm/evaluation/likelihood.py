@@ -11,6 +11,7 @@ from torch import Tensor
 
 from infolm.models.base import Model
 from infolm.models.language import LanguageModel
+from infolm.nn.softmax import Tempering
 
 Progress = Callable[[int, int], None]
 """Called with (tokens done, tokens in all)."""
@@ -60,10 +61,14 @@ def cuts(
 
 
 def tempered(
-    model: LanguageModel, x: Tensor, targets: Tensor, temperatures: Sequence[float]
+    model: LanguageModel,
+    x: Tensor,
+    targets: Tensor,
+    temperatures: Sequence[float],
+    tempering: Tempering = "mixture",
 ) -> Tensor:
     """ln p(target | x) at each temperature: (..., H), (...) -> (K, ...)."""
-    return torch.stack([model.log_prob(x, targets, tau) for tau in temperatures])
+    return torch.stack([model.log_prob(x, targets, tau, tempering) for tau in temperatures])
 
 
 def one_stream(
@@ -72,6 +77,7 @@ def one_stream(
     chunk: int,
     temperatures: Sequence[float] = PLAIN,
     report: Progress | None = None,
+    tempering: Tempering = "mixture",
 ) -> Generator[Chunk]:
     """Walk through `tokens` (N,) once, the state carried from chunk to chunk.
 
@@ -83,7 +89,7 @@ def one_stream(
             output = model(inputs[:, None], state)
             state = output.state
             hidden = output.hidden[:, 0]
-            log_probs = tempered(model, hidden, targets, temperatures)
+            log_probs = tempered(model, hidden, targets, temperatures, tempering)
         yield Chunk(log_probs, hidden, targets)
 
 

@@ -5,11 +5,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from infolm.errors import InfolmError
+from infolm import files
+from infolm.errors import InfolmError, RunError
 from infolm.training import checkpoint
 
 CONVENTION = (
@@ -139,9 +141,22 @@ def read(path: Path) -> list[Measurement]:
     if not path.exists():
         return []
     try:
-        return [Measurement(**entry) for entry in json.loads(path.read_text())]
-    except (json.JSONDecodeError, TypeError) as error:
-        raise InfolmError(f"{path} holds no measurements ({error}): delete it") from error
+        return [_checked(**entry) for entry in json.loads(path.read_bytes())]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InfolmError(
+            f"{path} holds no measurements ({error}): `infolm repair {path.parent}` puts it aside"
+        ) from error
+
+
+def _checked(**entry: Any) -> Measurement:
+    found = Measurement(**entry)
+    words = (found.metric, found.unit, found.split, found.method, found.convention)
+    numbers = (found.value, found.tokens, 0.0 if found.stderr is None else found.stderr)
+    if not all(isinstance(word, str) for word in words):
+        raise TypeError("an entry has no words where they should be")
+    if not all(isinstance(number, int | float) for number in numbers):
+        raise TypeError(f"the entry {found.metric} has no numbers where they should be")
+    return found
 
 
 def merge(old: Sequence[Measurement], new: Sequence[Measurement]) -> list[Measurement]:
@@ -150,7 +165,19 @@ def merge(old: Sequence[Measurement], new: Sequence[Measurement]) -> list[Measur
     return [m for m in old if (m.metric, m.split, m.method) not in replaced] + list(new)
 
 
+class NotKeptError(RunError):
+    """What was measured could not be written; it is here."""
+
+    def __init__(self, message: str, measurements: Sequence[Measurement]) -> None:
+        super().__init__(message)
+        self.measurements = list(measurements)
+
+
 def keep(path: Path, new: Sequence[Measurement]) -> None:
-    """Add measurements to a file, whole or not at all; see `merge`."""
-    text = as_json(merge(read(path), new))
-    checkpoint.atomically(path, lambda temporary: temporary.write_text(text))
+    """Add measurements to a file, whole or not at all; see `merge`. Others may do so at once."""
+    try:
+        with files.held(path):
+            text = as_json(merge(read(path), new))
+            checkpoint.atomically(path, lambda temporary: temporary.write_text(text))
+    except InfolmError as error:
+        raise NotKeptError(f"what was measured is not kept: {error}", new) from error

@@ -1,9 +1,10 @@
 """A way of measuring a text, and several of them measured in one walk through it.
 
 A walk is static, dynamic (the weights follow the text), by Monte Carlo dropout (many samples go
-side by side), or both: samples measure each segment before the weights move on. On top of a walk
-come the softmax's temperature, within each sample, and then the neural cache, whose pairs are the
-walk's own outputs: those of the adapted model, averaged over the samples.
+side by side), or both: samples measure each segment before the weights move on, each with weights
+of its own or all with the same (`MonteCarloSettings.adaptation`). On top of a walk come the
+softmax's temperature, within each sample, and then the neural cache, whose pairs are the walk's own
+outputs: those of the adapted model, averaged over the samples.
 """
 
 from collections.abc import Generator, Sequence
@@ -15,11 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from infolm.errors import RunError
-from infolm.evaluation.dynamic import DynamicSettings, Statistics, dynamic_stream
+from infolm.evaluation.dynamic import (
+    FORMER_STATISTICS,
+    DynamicSettings,
+    Statistics,
+    dynamic_stream,
+)
 from infolm.evaluation.likelihood import PLAIN, Chunk, Progress, one_stream
 from infolm.evaluation.monte_carlo import MonteCarlo, MonteCarloSettings, monte_carlo_stream
 from infolm.evaluation.neural_cache import CacheSettings, NeuralCache, mix
 from infolm.models.language import LanguageModel
+from infolm.nn.softmax import Tempering
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,7 @@ class Method:
     monte_carlo: MonteCarloSettings | None = None
     temperature: float = 1.0
     cache: CacheSettings | None = None
+    tempering: Tempering = "mixture"
 
     @property
     def walk(self) -> tuple[DynamicSettings | None, MonteCarloSettings | None]:
@@ -41,19 +49,22 @@ class Method:
         """What makes it more than the model: each part's name, and how it is set."""
         parts = {}
         if d := self.dynamic:
-            epsilon = f", epsilon {d.epsilon:.3g}" if d.rule == "rms" else ""
             parts["dynamic"] = (
-                f"dynamic evaluation ({d.rule}, rate {d.rate:.3g}, decay {d.decay:.3g}{epsilon}, "
-                f"segments of {d.segment} tokens)"
+                f"dynamic evaluation ({d.rule}, rate {d.rate:.3g}, decay {d.decay:.3g}"
+                f"{_of_rms(d)}, segments of {d.segment} tokens)"
             )
         if m := self.monte_carlo:
             span = "segment" if self.dynamic else f"{m.span} tokens"
+            # Without a word on it each sample is measured with the same weights: what older
+            # measurements say is still what they mean.
+            own = ", each adapting by itself" if self.dynamic and m.adaptation == "own" else ""
             parts["mc"] = (
-                f"Monte Carlo dropout ({m.samples} masks, rates x {m.rate:.3g}, drawn anew every "
-                f"{span}, seed {m.seed})"
+                f"Monte Carlo dropout ({m.samples} masks{own}, rates x {m.rate:.3g}, drawn anew "
+                f"every {span}, seed {m.seed})"
             )
         if self.temperature != 1:
-            parts["temperature"] = f"temperature {self.temperature:.4g}"
+            within = " within each expert" if self.tempering == "expert" else ""
+            parts["temperature"] = f"temperature {self.temperature:.4g}{within}"
         if c := self.cache:
             parts["cache"] = (
                 f"neural cache (window {c.window}, lambda {c.weight:.4g}, theta {c.flatness:.4g})"
@@ -62,6 +73,16 @@ class Method:
 
     def __str__(self) -> str:
         return f"{', '.join(self.parts.values()) or 'static'}, one stream"
+
+
+def _of_rms(settings: DynamicSettings) -> str:
+    """What only the rms rule has; of the mean and the statistics, what is not the usual."""
+    if settings.rule != "rms":
+        return ""
+    mean = ", mean of RMS by tensor" if settings.mean == "tensor" else ""
+    usual = settings.statistics == FORMER_STATISTICS
+    statistics = "" if usual else f", RMS of {settings.statistics}"
+    return f", epsilon {settings.epsilon:.3g}{mean}{statistics}"
 
 
 STATIC = Method()
@@ -89,17 +110,18 @@ def walk(
     statistics: Statistics | None = None,
     samples: MonteCarlo | None = None,
     report: Progress | None = None,
+    tempering: Tempering = "mixture",
 ) -> Generator[Chunk]:
     """The walk of `method` through `tokens` (N,); see `one_stream`. `samples`: those it takes."""
     if method.monte_carlo and samples is None:
         samples = MonteCarlo(model, method.monte_carlo)
     if method.dynamic:
         return dynamic_stream(
-            model, tokens, method.dynamic, statistics, temperatures, samples, report
+            model, tokens, method.dynamic, statistics, temperatures, samples, report, tempering
         )
     if samples:
-        return monte_carlo_stream(samples, tokens, temperatures, report)
-    return one_stream(model, tokens, chunk, temperatures, report)
+        return monte_carlo_stream(samples, tokens, temperatures, report, tempering)
+    return one_stream(model, tokens, chunk, temperatures, report, tempering)
 
 
 def measure(
@@ -110,14 +132,16 @@ def measure(
     statistics: Statistics | None = None,
     report: Progress | None = None,
 ) -> list[Reading]:
-    """Read `tokens` (N,) once by methods that have their walk in common."""
+    """Read `tokens` (N,) once by methods that have their walk in common, and all temperatures but
+    1 within the same."""
     first = methods[0]
     assert all(method.walk == first.walk for method in methods)
     temperatures = list(dict.fromkeys(method.temperature for method in methods))
+    (tempering,) = {m.tempering for m in methods if m.temperature != 1} or {first.tempering}
     samples = MonteCarlo(model, first.monte_carlo) if first.monte_carlo else None
     caches = {m.cache: NeuralCache(m.cache.window, m.cache.flatness) for m in methods if m.cache}
     found: list[list[npt.NDArray[np.float64]]] = [[] for _ in methods]
-    chunks = walk(model, tokens, first, chunk, temperatures, statistics, samples, report)
+    chunks = walk(model, tokens, first, chunk, temperatures, statistics, samples, report, tempering)
     with closing(chunks):
         for log_probs, hidden, targets in chunks:
             recent = {c: cache.log_prob(hidden, targets) for c, cache in caches.items()}

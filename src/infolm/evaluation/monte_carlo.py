@@ -8,13 +8,18 @@ where sample i reads the whole text with a state of its own. A mask lasts for a 
 in training, and is then drawn anew. With one sample and all rates zero this is the model itself.
 
 A softmax's temperature acts within each sample, before the average.
+
+With dynamic evaluation a mask lasts for a segment, and the weights follow the text in one of two
+ways. `own`: each sample has weights of its own, which its own gradient, under its masks, moves; the
+average is over M dynamic evaluations (Melis et al. 2020). `shared`: one adaptation by the gradient
+without dropout, whose weights all samples are measured with: cheaper.
 """
 
 import math
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy.typing as npt
 import torch
@@ -23,6 +28,10 @@ from torch import Tensor
 from infolm.errors import InfolmError
 from infolm.evaluation.likelihood import PLAIN, Chunk, Progress, cuts, tempered
 from infolm.models.language import LanguageModel
+from infolm.nn.softmax import Tempering
+
+AdaptedBy = Literal["own", "shared"]
+"""Whose gradient moves a sample's weights under dynamic evaluation."""
 
 ELEMENTS = 2**25
 """Numbers a layer puts out at once for the samples that are read side by side."""
@@ -32,13 +41,15 @@ ELEMENTS = 2**25
 class MonteCarloSettings:
     """samples: M. rate: what every dropout rate is multiplied by. span: tokens a mask lasts for.
 
-    Under dynamic evaluation a mask lasts for a segment instead.
+    Under dynamic evaluation a mask lasts for a segment instead, and `adaptation` says whose
+    gradient moves a sample's weights.
     """
 
     samples: int = 200
     rate: float = 1.0
     span: int = 70
     seed: int = 1
+    adaptation: AdaptedBy = "own"
 
     def __post_init__(self) -> None:
         if self.samples < 1 or self.span < 1 or not 0 <= self.rate < math.inf:
@@ -66,20 +77,29 @@ class MonteCarlo:
         self._shares = torch.zeros((), dtype=torch.float64)  # (K, M), sums over tokens of p_i / p
 
     @torch.inference_mode()
-    def read(self, inputs: Tensor, targets: Tensor, temperatures: Sequence[float]) -> Chunk:
+    def read(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        temperatures: Sequence[float],
+        tempering: Tempering = "mixture",
+    ) -> Chunk:
         """Go on by a cut, inputs (T,) and targets (T,), under new masks.
 
         Its `hidden` is the mean over the samples of the output before its dropout.
         """
         parts, hidden = [], inputs.new_zeros(())
-        with self._dropping():
+        with self.dropping(self._seeds):
             for i, (columns, state) in enumerate(zip(self._sizes, self._states, strict=True)):
                 output = self.model(inputs[:, None].expand(-1, columns), state)
                 self._states[i] = output.state
                 wide = targets[:, None].expand(-1, columns)
-                parts.append(tempered(self.model, output.dropped, wide, temperatures))
+                parts.append(tempered(self.model, output.dropped, wide, temperatures, tempering))
                 hidden = hidden + output.hidden.sum(1)
-        log_p = torch.cat(parts, 2)  # (K, T, M)
+        return self.averaged(torch.cat(parts, 2), hidden, targets)
+
+    def averaged(self, log_p: Tensor, hidden: Tensor, targets: Tensor) -> Chunk:
+        """The cut that the samples read with log_p (K, T, M); hidden (T, H), summed over them."""
         mean = log_p.logsumexp(2) - math.log(log_p.shape[2])
         self._tokens += len(targets)
         shares = (log_p - mean[..., None]).exp().sum(1, dtype=torch.float64)
@@ -98,13 +118,18 @@ class MonteCarlo:
         spread = (self._shares / self._tokens).std(1)
         return (spread / math.sqrt(self.settings.samples)).tolist()
 
+    def generators(self) -> list[torch.Generator]:
+        """The seeds of the masks of each sample, where each reads the text by itself."""
+        firsts = torch.randint(2**62, (self.settings.samples,), generator=self._seeds)
+        return [torch.Generator().manual_seed(first) for first in firsts.tolist()]
+
     @contextmanager
-    def _dropping(self) -> Iterator[None]:
-        """Dropout on at its scaled rates, by random numbers of our own; all as it was after."""
+    def dropping(self, seeds: torch.Generator) -> Iterator[None]:
+        """Dropout on at its scaled rates, by the next of `seeds`; all as it was after."""
         training = self.model.training
         devices = [self.model.device] if self.model.device.type == "cuda" else []
         with torch.random.fork_rng(devices), self.model.dropout_scaled(self.settings.rate):
-            torch.manual_seed(int(torch.randint(2**62, (), generator=self._seeds)))
+            torch.manual_seed(int(torch.randint(2**62, (), generator=seeds)))
             self.model.train()
             try:
                 yield
@@ -117,8 +142,9 @@ def monte_carlo_stream(
     tokens: npt.NDArray[Any],
     temperatures: Sequence[float] = PLAIN,
     report: Progress | None = None,
+    tempering: Tempering = "mixture",
 ) -> Generator[Chunk]:
     """Walk through `tokens` (N,) once with all samples, as `one_stream` does with the model."""
     device = samples.model.device
     for inputs, targets in cuts(tokens, samples.settings.span, device, report):
-        yield samples.read(inputs, targets, temperatures)
+        yield samples.read(inputs, targets, temperatures, tempering)

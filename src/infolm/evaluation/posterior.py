@@ -30,6 +30,11 @@ from infolm.models.latent import Categories, LatentModel, Posterior, Proposal, Q
 ACTIVE = 0.01
 """A dimension is active if its mean has a variance above this over sentences (Burda et al. 2016);
 a variable of classes, if it tells more nats than this of its sentence."""
+ABOVE_NOISE = 1.0
+"""A dimension stands above the noise if the variance of its mean is more than this many times the
+mean variance of q(z_d | x). At 1 more than half of the variance of its codes is between sentences,
+and a Gaussian channel of that ratio carries 1/2 ln 2 nats, half a bit. It has no unit, so it holds
+for any width of q, where `ACTIVE` is for one about as wide as the prior."""
 BLOCK = 2**22
 """Densities held at once: 32 MB."""
 SAMPLES = 3
@@ -97,6 +102,21 @@ def variances(posterior: Posterior) -> Array:
     return posterior.mean.double().var(0, correction=0).numpy()
 
 
+def above_noise(proposal: Proposal) -> npt.NDArray[np.bool_]:
+    """Which dimensions d of Gaussian codes stand above the noise, (Z,):
+
+        Var_x mu_d(x) > `ABOVE_NOISE` E_x sigma_d^2(x),    mean and variance over S sentences
+
+    Their sum is Var z_d, x and z ~ q(z | x) both drawn (the law of total variance). A dimension
+    whose mean is the same for all sentences never does, however narrow it is. Empty where a code
+    has classes: their `activity` is information already.
+    """
+    if not isinstance(proposal, Posterior):
+        return np.empty(0, np.bool_)
+    noise = proposal.log_variance.double().exp().mean(0).numpy()
+    return np.asarray(variances(proposal) > ABOVE_NOISE * noise)
+
+
 def entropies(q: Categories) -> tuple[Array, Array]:
     """Of each variable, in nats, (L,) each: the entropy of its class over all sentences together,
     H(1/S sum_x q(z_l | x)), and the mean of H(q(z_l | x)). The difference is I(x; z_l)."""
@@ -128,6 +148,9 @@ class Entropy(NamedTuple):
 
     control: the same estimate from as many draws of N(0, 1), whose entropy is `normal`, exactly:
     the difference is the estimator's bias, which is large in many dimensions.
+
+    Neighbours are those of standardised columns, which is nearer the truth where dimensions differ
+    in width. unstandardised: those of the codes as they are, as in the paper's table 6.
     """
 
     value: float
@@ -135,6 +158,8 @@ class Entropy(NamedTuple):
     control: float
     control_stderr: float
     normal: float
+    unstandardised: float
+    unstandardised_stderr: float
 
 
 def latent_entropy(z: Tensor, generator: torch.Generator) -> Entropy:
@@ -142,7 +167,8 @@ def latent_entropy(z: Tensor, generator: torch.Generator) -> Entropy:
     `kozachenko_leonenko`."""
     normal = torch.randn(z.shape, generator=generator, dtype=torch.float64)
     exact = 0.5 * z.shape[1] * math.log(2 * math.pi * math.e)
-    return Entropy(*kozachenko_leonenko(z), *kozachenko_leonenko(normal), exact)
+    plain = kozachenko_leonenko(z, standardise=False)
+    return Entropy(*kozachenko_leonenko(z), *kozachenko_leonenko(normal), exact, *plain)
 
 
 class Contrast(NamedTuple):
@@ -180,7 +206,8 @@ class Picture:
     active: where `activity` is above `ACTIVE`, (Z,). information, information_error, ceiling: see
     `mutual_information`. own_likelihood ... other_density: see `Contrast`. elbo (S,). melbo (S,):
     mean ln p(x | z), MELBO without its ln N. sizes, bound, bound_error: see `melbo_by_size`.
-    tokens: with an <eos> each, where it counts. classes: see `classes_in_use`.
+    tokens: with an <eos> each, where it counts. classes: see `classes_in_use`. above_noise: see
+    there, (Z,) or empty.
     """
 
     kl: Array
@@ -201,6 +228,7 @@ class Picture:
     sentences: int
     tokens: int
     classes: Array = field(default_factory=lambda: np.empty(0))
+    above_noise: npt.NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, np.bool_))
 
 
 def picture(model: LatentModel, lines: Lines, seed: int = 1, most: int = 500) -> Picture:
@@ -231,4 +259,5 @@ def picture(model: LatentModel, lines: Lines, seed: int = 1, most: int = 500) ->
         count,
         int(lines.lengths.sum()) + count * model.ends,
         classes_in_use(posterior),
+        above_noise(posterior),
     )

@@ -29,6 +29,7 @@ from infolm.errors import InfolmError, RunError
 from infolm.evaluation.latent import posteriors
 from infolm.evaluation.likelihood import Progress
 from infolm.evaluation.measurement import Measurement
+from infolm.information import ties
 from infolm.models.latent import Posterior
 from infolm.models.sentence import SentenceModel
 
@@ -66,7 +67,7 @@ class Ranking:
     @property
     def first(self) -> Array:
         """Whether the rank is 1: 1 / t where b = 0, else 0. Its mean is the precision at 1."""
-        return np.where(self.better == 0, 1 / self.tied, 0.0)
+        return np.asarray(ties.first(self.better, self.tied))
 
     @property
     def reciprocal(self) -> Array:
@@ -81,9 +82,8 @@ def ranking(
 ) -> Ranking:
     """From the scores (K,) of each question's candidates, the least first."""
     right = [float(row[each.right]) for row, each in zip(scores, questions, strict=True)]
-    pairs = list(zip(scores, right, strict=True))
-    better = np.array([(row < own).sum() for row, own in pairs])
-    tied = np.array([(row == own).sum() for row, own in pairs])
+    pairs = zip(scores, right, strict=True)
+    better, tied = np.array([ties.standing(-row, np.array(-own)) for row, own in pairs]).T
     groups: dict[tuple[str, ...], int] = {}
     group = [groups.setdefault(each.answers, len(groups)) for each in questions]
     candidates = np.array([len(row) for row in scores])
@@ -250,10 +250,10 @@ def ranking_measurements(
     notes: what `read_questions` left out.
     """
     least, most = found.candidates.min(), found.candidates.max()
-    count, ties = len(found.better), int((found.tied > 1).sum())
+    count, equal = len(found.better), int((found.tied > 1).sum())
     convention = (
         f"{count:,} question{'s'[: count != 1]}, {least} to {most} candidates each, one right; "
-        f"ranked {found.score}; the right one tied with others in {ties:,}: then the mean over "
+        f"ranked {found.score}; the right one tied with others in {equal:,}: then the mean over "
         "all orders counts"
     )
     if notes:

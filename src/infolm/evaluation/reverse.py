@@ -7,13 +7,15 @@ A model that has the language's variety writes a text from which a fresh model q
 much as from real text of that length. One that leaves words or turns of phrase out teaches less,
 however good the perplexity of the model itself.
 
-The fresh model is the same for every text, so that its perplexities compare: the yardstick. It is
-one layer that learns in minutes, and starts from the words' frequencies. The number of passes is
+The fresh model is the same for every text, so that its perplexities compare: the yardstick. By
+default it is one layer that learns in minutes; a larger one learns more from a long text. It starts
+from the words' frequencies. The number of passes is
 the one that is best on a part of the same text; the real splits decide nothing.
 """
 
+import re
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from lightning_fabric import Fabric
 from infolm.averaging.ema import Ema, EmaConfig
 from infolm.data.corpora import unigram_counts
 from infolm.data.stream import Stream, StreamConfig
+from infolm.errors import InfolmError
 from infolm.evaluation.likelihood import Progress, log_probs, parallel_log_probs
 from infolm.evaluation.measurement import (
     CONVENTION,
@@ -49,19 +52,55 @@ WARM_UP = 70
 CHUNK = 200
 REVERSE = f"{CONVENTION}; the error is that of the split, not of the text that was learnt from"
 
-MODEL = RecurrentConfig(
-    layers=1, embedding=100, hidden=100, dropout=DropoutConfig(input=0.3, output=0.3)
-)
 FEED = StreamConfig(batch=20, bptt=35)
-OPTIMISER = AdamConfig(learning_rate=0.01, clip=1.0)
 AVERAGING = EmaConfig(beta=0.99)
 TRAIN = TrainConfig(epochs=5, validation_streams=20, checkpoint_seconds=1e9, recover=True)
 
 Rows = npt.NDArray[np.integer[Any]]
 
 
+@dataclass(frozen=True)
+class Yardstick:
+    """How large the fresh model is: so many LSTM layers of so many units, as are its embeddings.
+
+    Adam's rate falls as the units grow, or wide models would diverge.
+    """
+
+    layers: int = 1
+    units: int = 100
+
+    @classmethod
+    def parse(cls, text: str) -> "Yardstick":
+        """From '2x650', layers and units, or '650', the units of one layer."""
+        found = re.fullmatch(r"(?:([1-9]\d*)x)?([1-9]\d*)", text)
+        if not found:
+            raise InfolmError(f"'{text}' is not the size of an LSTM: try 2x650, or 650 for 1x650")
+        return cls(int(found[1] or 1), int(found[2]))
+
+    @property
+    def model(self) -> RecurrentConfig:
+        return RecurrentConfig(
+            layers=self.layers,
+            embedding=self.units,
+            hidden=self.units,
+            dropout=DropoutConfig(input=0.3, output=0.3),
+        )
+
+    @property
+    def optimiser(self) -> AdamConfig:
+        return AdamConfig(learning_rate=1 / self.units, clip=1.0)
+
+
+SMALL = Yardstick()
+
+
 def yardstick(
-    text: Rows, types: int, seed: int, fabric: Fabric, progress: Progress | None = None
+    text: Rows,
+    types: int,
+    seed: int,
+    fabric: Fabric,
+    progress: Progress | None = None,
+    size: Yardstick = SMALL,
 ) -> RecurrentModel:
     """A fresh model trained on `text` (S, T), S rows that follow each other, of `types` types.
 
@@ -72,7 +111,7 @@ def yardstick(
     train, valid = text[~held_out].reshape(-1), text[held_out].reshape(-1)
     with torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as folder:
         torch.manual_seed(seed)
-        model = RecurrentModel(MODEL, types)
+        model = RecurrentModel(size.model, types)
         model.softmax.begin_with(torch.from_numpy(unigram_counts(train, types)))
         fabric.to_device(model)
         streams = TRAIN.validation_streams
@@ -80,14 +119,14 @@ def yardstick(
             fabric,
             model,
             [Term("likelihood", Stream(train, FEED, seed), Likelihood(LikelihoodConfig()))],
-            OPTIMISER.build(model.parameters()),
-            Schedule(OPTIMISER.schedule),
+            size.optimiser.build(model.parameters()),
+            Schedule(size.optimiser.schedule),
             Ema(model, AVERAGING),
             lambda: Validation(
                 -float(parallel_log_probs(model, valid, streams, WARM_UP, CHUNK).mean())
             ),
             TRAIN,
-            OPTIMISER.clip,
+            size.optimiser.clip,
             RunFolder(Path(folder)),
             _Watcher(progress),
         )

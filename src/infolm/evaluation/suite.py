@@ -11,6 +11,7 @@ from lightning_fabric import Fabric
 from infolm.data.corpora import Corpus, Split, Truth
 from infolm.data.episodes import sentence_bounds
 from infolm.data.ingest import Report
+from infolm.data.pairs import HeldOutPairs
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation.dynamic import Statistics
@@ -26,10 +27,13 @@ from infolm.evaluation.measurement import (
     likelihood_measurements,
 )
 from infolm.evaluation.method import STATIC, Method, Reading, measure, walk
+from infolm.evaluation.monte_carlo import MonteCarloSettings
 from infolm.evaluation.neural_cache import CacheSettings, WordChange, tune, word_table
-from infolm.evaluation.reverse import Rows, reverse_measurements, yardstick
+from infolm.evaluation.reverse import SMALL, Rows, Yardstick, reverse_measurements, yardstick
 from infolm.evaluation.temperature import GRID, best_temperature, interpolated
 from infolm.models.language import LanguageModel
+from infolm.nn.softmax import Tempering
+from infolm.objectives.bmi import Bmi
 
 WARM_UP = 200
 """Tokens that each of several parallel streams reads before it counts."""
@@ -39,9 +43,25 @@ TEMPERATURE_TOKENS = 50_000
 """The temperature is tuned on at most so many: it is then known to some thousandths."""
 DEAR_TOKENS = 5_000
 """Both are tuned on so few where the weights follow the text or many samples are read."""
+FACTORS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25)
+"""Of the dropout rates in Monte Carlo dropout, those that are tried first."""
 NGRAM_ORDER = 5
 BASELINE = f"Kneser-Ney {NGRAM_ORDER}-gram"
 LANGUAGE = "the language itself"
+OF_CRITIC = {
+    "accuracy": "share of pairs",
+    "jensen_shannon": "nats",
+    "mine": "nats",
+}
+"""What is read of the critic of BMI, and in which unit; each metric begins with `CRITIC`."""
+CRITIC = "critic_"
+CRITIC_CONVENTION = (
+    "each sentence read by itself without dropout, compared with the next one and with random ones "
+    "of the split; accuracy: both kinds of pairs weigh alike, a score of 0 counts a half; "
+    "jensen_shannon: eq. 6 of BMI, -1.386 where the critic knows nothing; mine: eq. 4, a lower "
+    "bound on the mutual information of neighbouring sentences, one mean of e^D over all random "
+    "pairs; the error is from the spread over groups of pairs"
+)
 
 TrueLogProbs = Mapping[str, npt.NDArray[np.float64]]
 """Of each split, ln p of its tokens but the first under the language they were drawn from."""
@@ -78,7 +98,12 @@ def text_size(split: Split, tokenizer: Tokenizer, whole: bool = False) -> TextSi
     return TextSize(split.characters - len(first), split.bytes - first_bytes, words)
 
 
-def tuned_temperature(subject: Subject, tokens: npt.NDArray[np.integer], method: Method) -> float:
+def tuned_temperature(
+    subject: Subject,
+    tokens: npt.NDArray[np.integer],
+    method: Method,
+    tempering: Tempering = "mixture",
+) -> float:
     """The softmax's temperature that suits the walk of `method` best on `tokens`, of validation.
 
     Of a static walk exactly; of others from the losses at a few temperatures, in one walk.
@@ -94,17 +119,21 @@ def tuned_temperature(subject: Subject, tokens: npt.NDArray[np.integer], method:
         (1.0,) if static else GRID,
         subject.statistics,
         report=progress,
+        tempering=tempering,
     )
     if static:
         parts = [(hidden, targets) for _, hidden, targets in chunks]
         hidden, targets = (torch.cat(column) for column in zip(*parts, strict=True))
-        return best_temperature(subject.model, hidden, targets)
+        return best_temperature(subject.model, hidden, targets, tempering=tempering)
     total = torch.stack([log_probs.double().sum(1) for log_probs, *_ in chunks]).sum(0)
     return interpolated(GRID, (-total).tolist())
 
 
 def tuned_episodic_temperature(
-    subject: Subject, tokens: npt.NDArray[np.integer], after: int | None
+    subject: Subject,
+    tokens: npt.NDArray[np.integer],
+    after: int | None,
+    tempering: Tempering = "mixture",
 ) -> float:
     """The same for sentences read one by one, as many as are whole within the limit."""
     progress = subject.progress("tuning the temperature on the validation split")
@@ -113,7 +142,38 @@ def tuned_episodic_temperature(
     read = list(episodes(subject.model, tokens, subject.tokenizer.eos, after, progress))
     hidden = torch.cat([each.hidden for each in read])
     targets = torch.cat([each.targets for each in read])
-    return best_temperature(subject.model, hidden, targets)
+    return best_temperature(subject.model, hidden, targets, tempering=tempering)
+
+
+def tuned_dropout_factor(
+    subject: Subject, tokens: npt.NDArray[np.integer], samples: MonteCarloSettings
+) -> float:
+    """What the dropout rates are multiplied by in Monte Carlo dropout, by the loss on `tokens`, of
+    validation (Melis et al. 2018), with as many masks.
+
+    Of FACTORS, and then of those half a step to either side of the best. 0 is the model itself. A
+    factor that would raise a rate to 1 is not tried. All are measured with the same seed. The walk
+    is without dynamic evaluation, the temperature 1.
+    """
+    tokens, losses = tokens[: DEAR_TOKENS + 1], dict[float, float]()
+    highest = max(vars(subject.model.rates).values())
+    half = (FACTORS[1] - FACTORS[0]) / 2
+    progress = subject.progress("tuning the factor of the dropout rates on the validation split")
+
+    def measure(factor: float) -> None:
+        if factor >= 0 and factor * highest < 1:
+            method = Method(monte_carlo=replace(samples, rate=factor))
+            chunks = walk(subject.model, tokens, method, subject.chunk)
+            losses[factor] = -sum(float(chunk.log_probs.double().sum()) for chunk in chunks)
+        progress(len(losses), len(FACTORS) + 2)
+
+    for factor in FACTORS:
+        measure(factor)
+    best = min(losses, key=lambda factor: losses[factor])
+    measure(best - half)
+    measure(best + half)
+    progress(len(FACTORS) + 2, len(FACTORS) + 2)
+    return min(losses, key=lambda factor: losses[factor])
 
 
 def tuned_cache(subject: Subject, tokens: npt.NDArray[np.integer], method: Method) -> CacheSettings:
@@ -127,6 +187,7 @@ def tuned_cache(subject: Subject, tokens: npt.NDArray[np.integer], method: Metho
         subject.chunk,
         (method.temperature,),
         subject.statistics,
+        tempering=method.tempering,
         report=subject.progress(f"tuning the cache on the validation split ({method})"),
     )
     parts = [(log_probs[0], hidden, targets) for log_probs, hidden, targets in chunks]
@@ -233,7 +294,12 @@ def evaluate_parallel(
 
 
 def evaluate_episodic(
-    subject: Subject, split: Split, name: str, after: int | None, temperatures: Sequence[float]
+    subject: Subject,
+    split: Split,
+    name: str,
+    after: int | None,
+    temperatures: Sequence[float],
+    tempering: Tempering = "mixture",
 ) -> list[Measurement]:
     """One split sentence by sentence, at each temperature; see `episodic_log_probs`."""
     check(split, name)
@@ -244,8 +310,12 @@ def evaluate_episodic(
         convention, size = f"only what follows {token} in its sentence counts; {EPISODIC}", None
     for temperature in temperatures:
         progress = subject.progress(f"reading the {name} split at temperature {temperature:.4g}")
-        log_p = episodic_log_probs(subject.model, split.tokens, eos, after, temperature, progress)
-        method = "static" if temperature == 1 else f"temperature {temperature:.4g}"
+        log_p = episodic_log_probs(
+            subject.model, split.tokens, eos, after, temperature, progress, tempering
+        )
+        method = Method(temperature=temperature, tempering=tempering).parts.get(
+            "temperature", "static"
+        )
         results += likelihood_measurements(
             log_p, name, f"{method}, each sentence by itself", size, None, convention
         )
@@ -260,33 +330,58 @@ def reverse(
     true: TrueLogProbs,
     seed: int,
     fabric: Fabric,
+    size: Yardstick = SMALL,
 ) -> list[Measurement]:
     """What a fresh model that has learnt from `text` (S, T) makes of each of `splits`."""
     for name, split in splits.items():
         check(split, name)
     types, results = len(subject.tokenizer), []
-    model = yardstick(text, types, seed, fabric, subject.progress(f"learning from {source}"))
+    progress = subject.progress(f"learning from {source}")
+    model = yardstick(text, types, seed, fabric, progress, size)
     for name, split in splits.items():
         progress = subject.progress(f"reading the {name} split with what {source} taught")
-        size = text_size(split, subject.tokenizer)
+        raw = text_size(split, subject.tokenizer)
         results += reverse_measurements(
-            model, split.tokens, name, source, size, true.get(name), progress
+            model, split.tokens, name, source, raw, true.get(name), progress
         )
     return results
 
 
 def information(
-    subject: Subject, text: Rows, split: str, source: str, seed: int
+    subject: Subject, text: Rows, split: str, source: str, seed: int, stride: int | None = None
 ) -> tuple[list[Measurement], list[str]]:
-    """The mutual information of the segments of `text` (S, T), and what is to be said of it."""
+    """The mutual information of the segments of `text` (S, T), and what is to be said of it.
+
+    stride: tokens from pair to pair; None: as in `text_information`.
+    """
     tokenizer = subject.tokenizer
     tokens = TokenText(source, split, tokenizer.kind, text, len(tokenizer))
 
     def report(bound: str, done: int, total: int) -> None:
         subject.report(f"reading pairs of segments of {source} ({bound})", done, total)
 
-    results, warning = information_measurements(tokens, split, source, seed, report)
+    results, warning = information_measurements(tokens, split, source, seed, report, stride)
     return results, [f"the mutual information of {source}: {warning}"] if warning else []
+
+
+def critic(subject: Subject, bmi: Bmi, pairs: HeldOutPairs, name: str) -> list[Measurement]:
+    """What a run's critic of BMI knows of neighbouring sentences of the split `name`."""
+    found = bmi.read(subject.model, pairs)
+    random = pairs.first.shape[1] - 1
+    method = f"critic of BMI, {pairs.pairs:,} pairs of neighbours, {random} random for each"
+    return [
+        Measurement(
+            f"{CRITIC}{metric}",
+            found[metric].value,
+            unit,
+            found[metric].stderr,
+            pairs.tokens,
+            name,
+            method,
+            CRITIC_CONVENTION,
+        )
+        for metric, unit in OF_CRITIC.items()
+    ]
 
 
 def check(split: Split, name: str) -> None:

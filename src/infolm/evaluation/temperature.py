@@ -1,12 +1,14 @@
 """The temperature of the softmax that suits a text best.
 
-p_tau(w) = p(w)^(1/tau) / sum_v p(v)^(1/tau): tau = 1 is the model, below it is bolder. The optimal
-temperature on the validation split is part of how Melis et al. (2018, 2020) measure a model.
+p_tau(w) = p(w)^(1/tau) / sum_v p(v)^(1/tau): tau = 1 is the model, below it is sharper. The
+optimal temperature on the validation split is part of how Melis et al. (2018, 2020) measure a
+model.
 
 With beta = 1/tau and z = ln p, the loss of a token y is -beta z_y + ln sum_v exp(beta z_v). It is
 convex in beta, with the slope E_beta[z] - z_y and the curvature Var_beta[z], whatever made p: a
 softmax or a mixture of them. Of an average over dropout masks it need not be convex, since there
-the temperature acts within each mask.
+the temperature acts within each mask; nor is it where the temperature acts within each expert of a
+mixture.
 """
 
 import math
@@ -17,6 +19,7 @@ import torch
 from torch import Tensor
 
 from infolm.models.language import LanguageModel
+from infolm.nn.softmax import Tempering
 
 COLDEST, HOTTEST = 0.25, 4.0
 """Where a temperature is looked for."""
@@ -43,14 +46,22 @@ def slope_and_curvature(
 
 
 def best_temperature(
-    model: LanguageModel, hidden: Tensor, targets: Tensor, tolerance: float = 1e-6
+    model: LanguageModel,
+    hidden: Tensor,
+    targets: Tensor,
+    tolerance: float = 1e-6,
+    tempering: Tempering = "mixture",
 ) -> float:
     """The tau with the lowest loss on the targets (N,) that the outputs (N, H) predict.
+
+    Within each of several experts: Brent's method in ln tau. Else exactly:
 
     Newton's method in beta = 1/tau, to `tolerance`. The slope rises with beta, so its sign says on
     which side the optimum is; a step that leaves what is then left of the bracket is replaced by
     halving it. A loss that falls all the way to an end of [COLDEST, HOTTEST] gives that end.
     """
+    if tempering == "expert" and model.softmax.experts > 1:
+        return _by_brent(model, hidden, targets)
     low, high, beta = 1 / HOTTEST, 1 / COLDEST, 1.0
     while high - low > tolerance:
         slope, curvature = slope_and_curvature(model, hidden, targets, beta)
@@ -60,6 +71,18 @@ def best_temperature(
             return 1 / (beta - step)
         beta = beta - step if low < beta - step < high else (low + high) / 2
     return 1 / beta
+
+
+def _by_brent(model: LanguageModel, hidden: Tensor, targets: Tensor) -> float:
+    """The tau for each expert; there may be several minima, and this finds one."""
+    from scipy.optimize import minimize_scalar
+
+    def loss(log_tau: float) -> float:
+        return -float(model.log_prob(hidden, targets, math.exp(log_tau), "expert").double().mean())
+
+    bounds = (math.log(COLDEST), math.log(HOTTEST))
+    found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-4})
+    return math.exp(float(found.x))
 
 
 def interpolated(temperatures: Sequence[float], losses: Sequence[float]) -> float:

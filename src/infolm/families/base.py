@@ -5,7 +5,6 @@ and `contrastive` (encoders). Each is a folder whose module `family` registers i
 place that knows what belongs to it. Everything else asks `family_of`, or a `Run`.
 """
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,12 +13,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self
 
-from infolm.config import Recipe, load_recipe
-from infolm.data.corpora import Corpus, load
-from infolm.data.ingest import Report
+from infolm.config import Recipe
+from infolm.data.corpora import Corpus
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation.measurement import Measurement
+from infolm.families.recorded import corpus_of, recipe_of
 from infolm.models.base import Capability, Model
 from infolm.objectives.base import Objective, Setup
 from infolm.registry import Registry
@@ -69,11 +68,13 @@ class Run(ABC):
 class Family(ABC):
     """What belongs to models of one capability.
 
-    kind: the capability. a: what one such model is called, after 'is'.
+    kind: the capability. a: what one such model is called, after 'is'. per: what the validation
+    loss is a mean over.
     """
 
     kind: ClassVar[Capability]
     a: ClassVar[str]
+    per: ClassVar[str] = "token"
     run: ClassVar[type[Run]]
 
     @abstractmethod
@@ -85,6 +86,10 @@ class Family(ABC):
         self, recipe: Recipe, model: Any, objective: Objective, corpus: Corpus
     ) -> Callable[[], Validation]:
         """How the present weights are measured while training runs."""
+
+    def judge(self, recipe: Recipe, model: Any, corpus: Corpus) -> Callable[[], float] | None:
+        """The training loss, without dropout, where the averager goes by that; none elsewhere."""
+        return None
 
     @abstractmethod
     def result(self, recipe: Recipe, loss: float) -> str:
@@ -115,29 +120,19 @@ def family_of(recipe: Recipe) -> Family:
     return FAMILIES[recipe.model.capability]()
 
 
-def corpus_of(run: RunFolder, recipe: Recipe, report: Report | None = None) -> Corpus:
-    """The text a run is trained on, in the run's vocabulary; refused if it is no longer that."""
-    corpus = load(recipe.data, report, tokenizer=Tokenizer.load(run.tokenizer))
-    if json.loads(run.corpus.read_text())["sha256"] != corpus.source:
-        raise InfolmError(
-            f"the text of {corpus.name} is no longer the one that {run.path} was trained on: "
-            "bring that text back, or train anew with another --out"
-        )
-    return corpus
-
-
 def open_run(path: Path | str) -> Run:
     """The run in a folder, of whichever family, or a clear refusal."""
     folder = RunFolder.existing(Path(path))
-    recipe = load_recipe(str(folder.recipe))
+    recipe = recipe_of(folder)
     if not folder.model.exists():
         raise InfolmError(
             f"{path} has no model yet: its training ended before the first validation; "
             f"go on with `infolm train {path} --resume`"
         )
+    vouched = folder.verify(folder.tokenizer, folder.model)
     tokenizer = Tokenizer.load(folder.tokenizer)
     model = recipe.model.build(len(tokenizer), tokenizer)
-    checkpoint.load_weights(folder.model, model)
+    checkpoint.load_weights(folder.model, model, vouched)
     family = family_of(recipe)
     family.opened(recipe, model)
     one_device("auto").to_device(model)

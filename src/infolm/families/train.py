@@ -1,25 +1,24 @@
 """From a recipe to a trained run."""
 
-import json
 import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from infolm.config import Recipe, load_recipe
+from infolm import files
+from infolm.config import Recipe
 from infolm.data.corpora import Corpus, types
 from infolm.data.corpora import load as load_corpus
 from infolm.data.ingest import Report
 from infolm.data.pairs import SentencePairs
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError, RunError
-from infolm.families.base import build_terms, corpus_of, family_of
+from infolm.families.base import build_terms, family_of
+from infolm.families.recorded import about, check_same, corpus_of
 from infolm.models.base import Model
 from infolm.nn.cells.base import Cell
+from infolm.nn.recurrence import native
 from infolm.nn.recurrence.driver import choose
 from infolm.objectives.base import Learner
 from infolm.optimisation.schedule import Schedule
@@ -28,13 +27,32 @@ from infolm.training.device import one_device
 from infolm.training.loop import Loop, Term, Watcher
 from infolm.training.run import RunFolder
 
-FREE_TO_CHANGE = {"epochs", "max_steps", "checkpoint_seconds", "log_every", "accelerator"}
-"""Keys of `train` that a resumed run may have otherwise than when it began."""
-
 
 def parameters(recipe: Recipe) -> int:
     """How many parameters the recipe's model has, without making them or reading the corpus."""
     return recipe.model.parameters_of(types(recipe.data))
+
+
+def _refuse_giants(recipe: Recipe, types: int) -> None:
+    """Refuse a model whose parameters alone are more than the computer's memory."""
+    try:
+        size = 4 * recipe.model.parameters_of(types)
+    except (RuntimeError, OverflowError, MemoryError):
+        size = 2**63  # more than can be counted
+    if size > memory():
+        raise InfolmError(
+            f"the model's parameters take {size / 2**30:,.0f} GB, and this computer has "
+            f"{memory() / 2**30:,.0f}: lower sizes such as model.hidden, model.embedding or "
+            "data.vocabulary"
+        )
+
+
+def memory() -> int:
+    """Bytes of this computer's memory; where it does not tell, more than any has."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 2**62
 
 
 def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Report) -> float:
@@ -46,18 +64,21 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
     exists = out.exists() and (not out.is_dir() or any(out.iterdir()))
     if exists and not resume:
         raise InfolmError(
-            f"{out} exists already: add --resume to go on with it, or name another with --out"
+            f"{out} exists already: add --resume to resume it, or name another with --out"
         )
+    if exists:
+        RunFolder.existing(out)
     begun = exists and bool(checkpoint.checkpoints(RunFolder(out).checkpoints))
     family = family_of(recipe)
     recipe = family.resolved(recipe, begun)
     if exists:
-        _check_same(recipe, RunFolder.existing(out))
+        check_same(recipe, RunFolder(out))
         corpus = corpus_of(RunFolder(out), recipe, report)
     else:
         corpus = load_corpus(recipe.data, report, tokenizer=family.vocabulary(recipe))
     fabric = one_device(recipe.train.accelerator, recipe.train.precision)
     torch.manual_seed(recipe.seed)
+    _refuse_giants(recipe, len(corpus.tokenizer))
     model = recipe.model.build(len(corpus.tokenizer), corpus.tokenizer)
     if len(corpus.splits["valid"].tokens) < 2:
         raise InfolmError("the validation split needs at least two tokens: bring more text")
@@ -69,10 +90,13 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
     if recipe.start_from is not None:
         watcher.say(_start_from(recipe.start_from, model, terms, corpus))
     cells = _cells(model)
+    validate = family.validation(recipe, model, terms[0].objective, corpus)
     run = RunFolder(out) if exists else _create(out, recipe, corpus)
     with run.locked():
+        run.verify(*(path for path in run.defining if path != run.recipe))
         text = recipe.as_yaml()  # a resumed run may have been given more epochs
-        checkpoint.atomically(run.recipe, lambda path: path.write_text(text, encoding="utf-8"))
+        if text != run.manifest().recipe or text != run.recipe.read_text(encoding="utf-8"):
+            run.keep(run.recipe, lambda path: path.write_text(text, encoding="utf-8"))
         loop = Loop(
             fabric,
             model,
@@ -80,16 +104,62 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
             recipe.optimiser.build(model.parameters()),
             Schedule(recipe.optimiser.schedule),
             recipe.averaging.build(model),
-            family.validation(recipe, model, terms[0].objective, corpus),
+            validate,
             recipe.train,
             recipe.optimiser.clip,
             run,
             watcher,
+            family.judge(recipe, model, corpus),
+            recipe.optimiser.l2_penalty,
         )
         watcher.say(_plan(recipe, corpus, model, terms, cells, out))
+        if said := _note_build(run, native.build() if cells == "native" else {}, begun):
+            watcher.say(said)
         if resume and loop.resume():
+            if loop.finished() and loop.losses:
+                watcher.say(_finished(loop, recipe, out))
+                return min(loop.losses)
             watcher.say(f"resumed at step {loop.step:,}")
         return loop.run()
+
+
+def _finished(loop: Loop, recipe: Recipe, out: Path) -> str:
+    """That there is nothing left to train, and how to train longer."""
+    settings, epochs = recipe.train, loop.terms[0].feed.epoch
+    longer = []
+    if loop.stopped:
+        longer.append("train.stop_patience=null")
+    if settings.max_steps is not None and loop.step >= settings.max_steps:
+        longer.append(f"train.max_steps={2 * settings.max_steps}")
+    if epochs >= settings.epochs:
+        longer.append(f"train.epochs={2 * settings.epochs}")
+    return (
+        f"{out} is finished, and nothing was trained: {loop.step:,} steps, {epochs:,} passes over "
+        f"the text, best validation {min(loop.losses):.4f} nats per {family_of(recipe).per}; train "
+        f"longer with, for instance, infolm train {out} --resume {' '.join(longer)}"
+    )
+
+
+def _note_build(run: RunFolder, build: dict[str, str], begun: bool) -> str:
+    """Record which build of the cells trains the run; what is to be said if it is another one."""
+    manifest = run.manifest()
+    before = manifest.native
+    if before == build:
+        return ""
+    manifest.native = build
+    manifest.write(run.path)
+    if not begun or not before:
+        return ""
+    changed = [key for key in {**before, **build} if before.get(key) != build.get(key)]
+    told = "; ".join(
+        f"{key} was {before.get(key) or 'none'} and is {build.get(key) or 'none'}"
+        for key in changed
+        if key != "library" or changed == ["library"]
+    )
+    return (
+        f"the cells are computed by another build than before ({told}): the run goes on soundly, "
+        "but not with the very bytes that the former build would give"
+    )
 
 
 def _cells(model: Model) -> str:
@@ -125,53 +195,23 @@ def _plan(
 
 def _create(out: Path, recipe: Recipe, corpus: Corpus) -> RunFolder:
     """Make the run's folder whole under another name, then rename it into being."""
-    making = None
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        making = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}."))
-        making.chmod(0o755)
-        RunFolder(making).recipe.write_text(recipe.as_yaml(), encoding="utf-8")
-        corpus.tokenizer.save(RunFolder(making).tokenizer)
-        RunFolder(making).corpus.write_text(json.dumps(_about(corpus), indent=2) + "\n")
-        os.replace(making, out)
+        files.sweep(out.parent, out.name)
+        with files.scratch_folder(out.parent, f".{out.name}") as making:
+            making.chmod(0o755)
+            run = RunFolder(making)
+            run.recipe.write_text(recipe.as_yaml(), encoding="utf-8")
+            corpus.tokenizer.save(run.tokenizer)
+            run.corpus.write_text(about(corpus))
+            for path in run.defining:
+                files.flush(path)
+            run.manifest()
+            os.replace(making, out)
+        files.flush_folder(out.parent)
     except OSError as error:
-        if making is not None:
-            shutil.rmtree(making, ignore_errors=True)
         raise RunError(f"{out} cannot be made ({error}): choose another --out") from error
     return RunFolder(out)
-
-
-def _about(corpus: Corpus) -> dict[str, Any]:
-    tokens = {name: len(split.tokens) for name, split in corpus.splits.items()}
-    return {"name": corpus.name, "sha256": corpus.source, "tokens": tokens}
-
-
-def _check_same(recipe: Recipe, run: RunFolder) -> None:
-    """Refuse to resume a run with another recipe than it began with."""
-    before = load_recipe(str(run.recipe)).model_dump(mode="json")  # with keys that are newer
-    now = recipe.model_dump(mode="json")
-    for tree in (before, now):
-        for key in FREE_TO_CHANGE:
-            tree["train"].pop(key, None)
-        for key in ("title", "paper", "expected", "variants", "tuning"):
-            tree.pop(key, None)
-    difference = _first_difference(before, now)
-    if difference:
-        raise InfolmError(
-            f"{run.path} was begun with another recipe ({difference}): resume it as "
-            f"`infolm train {run.path} --resume`, or name another folder with --out"
-        )
-
-
-def _first_difference(before: Any, now: Any, path: str = "") -> str:
-    if isinstance(before, dict) and isinstance(now, dict):
-        for key in {**before, **now}:
-            inner = f"{path}.{key}" if path else str(key)
-            found = _first_difference(before.get(key), now.get(key), inner)
-            if found:
-                return found
-        return ""
-    return "" if before == now else f"{path} was {before} and is now {now}"
 
 
 def _start_from(source: Path, model: Model, terms: Sequence[Term], corpus: Corpus) -> str:
@@ -179,6 +219,7 @@ def _start_from(source: Path, model: Model, terms: Sequence[Term], corpus: Corpu
     run = RunFolder.existing(source)
     if Tokenizer.load(run.tokenizer).to_json() != corpus.tokenizer.to_json():
         raise InfolmError(f"start_from: {source} has another vocabulary than this recipe's corpus")
+    run.verify(run.tokenizer, run.model)
     checkpoint.load_weights(run.model, model)
     said = f"starting from {source}"
     for term in terms:

@@ -24,6 +24,8 @@ AREA = 8192
 """Tokens of a batch where nothing is learnt."""
 SHARE_SEED = 1
 """Of the order by which `share` takes examples: the same in every run."""
+HALVES_SEED = 2
+"""Of the halves of dev: the same in every run, so that encoders are compared on the same half."""
 
 Ints = npt.NDArray[np.int64]
 
@@ -113,3 +115,17 @@ def share_of(count: int, share: float) -> Ints:
     """
     order = np.random.default_rng(SHARE_SEED).permutation(count)
     return np.sort(order[: max(1, round(share * count))])
+
+
+def halves(groups: Ints, strata: npt.NDArray[Any]) -> tuple[Ints, Ints]:
+    """Two parts of n examples, drawn once for all: their numbers, rising.
+
+    groups: (n,), examples that share a number stay together. strata: (n,), of each group its class:
+    of the G groups of a class the first part has G // 2, so that both parts have the classes in the
+    same proportion. (Drawn without it, a half with more of one class leaves fewer of it to the
+    other, and what is chosen by the frequent class is reported as worse than chance.)
+    """
+    rng = np.random.default_rng(HALVES_SEED)
+    drawn = [rng.permutation(np.unique(groups[strata == s])) for s in np.unique(strata)]
+    inside = np.isin(groups, np.concatenate([names[: len(names) // 2] for names in drawn]))
+    return np.flatnonzero(inside), np.flatnonzero(~inside)

@@ -1,13 +1,15 @@
 """The networks that are fine-tuned: `transformers`' own, around an encoder that was pretrained.
 
-| encoder | a class or a score of the sequence | start and end of a span |
+| what is told | BERT | XLNet |
 | --- | --- | --- |
-| BERT | `BertForSequenceClassification` | `BertForQuestionAnswering` |
-| XLNet | `XLNetForSequenceClassification` | `XLNetForQuestionAnsweringSimple` |
+| a class or a score, `pooler` | `BertForSequenceClassification` | `XLNetForSequence...` |
+| the same, `linear` | `BertForTokenClassification` | `XLNetForTokenClassification` |
+| start and end of a span | `BertForQuestionAnswering` | `XLNetForQuestionAnsweringSimple` |
 
-The first reads the vector of [CLS] through a layer with tanh. The second is appendix C of Kong et
-al. 2020: the scores of token m are w_start . x_m and w_end . x_m. What is saved of them,
-`AutoModelForSequenceClassification` and `AutoModelForQuestionAnswering` read.
+With x_0 the vector of [CLS], the scores of the classes are W tanh(P x_0) with BERT's pooler P, and
+W x_0 with the plain linear layer (Kong et al. 2020, section 5.3): that of a network that scores
+every token, read at [CLS] alone. The last is their appendix C: the scores of token m are
+w_start . x_m and w_end . x_m. What is saved, `AutoModelFor...` of that name reads.
 """
 
 import copy
@@ -16,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from torch import Tensor
 
@@ -74,7 +76,7 @@ def _of_bert(path: Path) -> Pretrained:
 
     try:
         kind = json.loads((path / "config.json").read_text())["model_type"]
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise InfolmError(
             f"{path / 'config.json'} is not one of transformers' ({error!r}): get the folder again"
         ) from error
@@ -102,10 +104,25 @@ def _of_bert(path: Path) -> Pretrained:
     return Pretrained(model.config, weights, tokenizer, model.config.max_position_embeddings)
 
 
-def classifier(encoder: Pretrained, labels: Sequence[str]) -> "PreTrainedModel":
+Head = Literal["pooler", "linear"]
+"""What is between the vector of [CLS] and the classes."""
+
+
+def classifier(
+    encoder: Pretrained, labels: Sequence[str], head: Head = "pooler"
+) -> "PreTrainedModel":
     """A network with a score for each class; with one score, to be learnt by its squared error,
-    where there are none. Its new weights are drawn by PyTorch's global generator."""
-    from transformers import BertForSequenceClassification, XLNetForSequenceClassification
+    where there are none. Its new weights are drawn by PyTorch's global generator.
+
+    Its `logits` are (B, C) with a pooler, and (B, L, C) with a linear head: those of [CLS] stand at
+    place 0.
+    """
+    from transformers import (
+        BertForSequenceClassification,
+        BertForTokenClassification,
+        XLNetForSequenceClassification,
+        XLNetForTokenClassification,
+    )
 
     sizes = copy.deepcopy(encoder.sizes)
     sizes.num_labels = max(1, len(labels))
@@ -113,6 +130,10 @@ def classifier(encoder: Pretrained, labels: Sequence[str]) -> "PreTrainedModel":
     if labels:
         sizes.id2label = dict(enumerate(labels))
         sizes.label2id = {label: number for number, label in enumerate(labels)}
+    if head == "linear":
+        if sizes.model_type == "xlnet":
+            return _with_weights(XLNetForTokenClassification(_forgetful(sizes)), encoder)
+        return _with_weights(BertForTokenClassification(sizes), encoder)
     if sizes.model_type == "xlnet":
         # XLNet's own sequences end with [CLS]; ours begin with it.
         sizes.summary_type, sizes.summary_last_dropout = "first", sizes.dropout

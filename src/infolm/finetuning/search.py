@@ -1,16 +1,19 @@
 """Learning rates and batches tried with several seeds, the best kept (appendix B of Kong et al.).
 
-A configuration is a learning rate and a batch. The one whose trials have the highest mean on dev is
-chosen, each trial taken at its best epoch, and of its trials the best one's network is kept; of
-equals the first. So the numbers of the best epochs are of the very examples they were chosen by,
-and somewhat too high; those of the last epochs depend on dev by the configuration alone.
+A configuration is a learning rate and a batch. Dev is halved, by the same draw in every run:
+epochs, configurations and trials are chosen on one half, and what is reported is of the other. The
+configuration whose trials have the highest mean on the first half is chosen, each trial taken at
+its best epoch, and of its trials the best one's network is kept; of equals the first.
+
+With `choose_on: dev` both are all of dev. That is the paper's way, whose numbers are of a test set;
+here the numbers of the best epochs are then of the very examples they were chosen by, and somewhat
+too high, and those of the last epochs depend on dev by the configuration alone.
 """
 
+import glob
 import json
 import os
-import shutil
 import statistics
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, product
@@ -20,10 +23,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from infolm import files
 from infolm.errors import InfolmError, RunError
 from infolm.finetuning import networks
 from infolm.finetuning.networks import Pretrained
-from infolm.finetuning.problems import Problem, Scores
+from infolm.finetuning.problems import ChooseOn, Problem, Scores
 from infolm.finetuning.trial import Settings, Trial, fine_tune, score, steps_of
 from infolm.training.device import one_device
 
@@ -32,13 +36,19 @@ if TYPE_CHECKING:
 
 RATES, BATCHES = (5e-6, 1e-5, 2e-5, 3e-5, 5e-5), (16, 32)
 """The paper's grid."""
+HIGH_RATES = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3)
+"""For encoders that are narrow or fresh, which learn next to nothing at BERT's rates."""
+NARROW = 512
+"""Encoders of fewer columns are narrow."""
 RATE, BATCH = 3e-5, 32
-"""What is taken without it."""
+"""What is taken without a grid."""
 RESULTS = "results.json"
-NOTE = (
-    "best: each trial after the epoch that is best on dev, so chosen on the examples that it is "
-    "measured on; last: after its last epoch"
-)
+NOTES: dict[ChooseOn, str] = {
+    "half": "chosen on one half of dev and measured on the other; best: each trial after the epoch "
+    "that is best on the first half; last: after its last epoch",
+    "dev": "best: each trial after the epoch that is best on dev, so chosen on the examples that "
+    "it is measured on; last: after its last epoch",
+}
 
 Report = Callable[[float, str], None]
 """Told the share of the work that is done, and a word on it."""
@@ -47,12 +57,19 @@ Report = Callable[[float, str], None]
 @dataclass(frozen=True, eq=False)
 class Found:
     """trials: in the order of the configurations, then of the seeds. chosen: the number of the one
-    whose network is kept, with the weights of its best epoch. test: of that network, often {}."""
+    whose network is kept, with the weights of its best epoch. test: of that network, often {}.
+    files: its predictions for the official programs, by the names of the files."""
 
     trials: list[Trial]
     chosen: int
     network: "PreTrainedModel"
     test: Scores
+    files: dict[str, str]
+
+
+def rates(columns: int, fresh: bool) -> tuple[float, ...]:
+    """The learning rates to try for an encoder of so many columns."""
+    return HIGH_RATES if fresh or columns < NARROW else RATES
 
 
 def grid(rates: Sequence[float], batches: Sequence[int], epochs: int, seeds: int) -> list[Settings]:
@@ -78,7 +95,7 @@ def search(
                 report((before + step) / steps, f"{name}, loss {loss:.3f}")
 
             trial, weights = fine_tune(problem, encoder, settings, watch)
-            values.append(score(trial.epochs[trial.best].dev, metric))
+            values.append(score(trial.epochs[trial.best].choice, metric))
             if values[-1] > max(values[:-1], default=-float("inf")):
                 kept = len(trials), weights
             trials.append(trial)
@@ -91,7 +108,8 @@ def search(
     network.to(one_device("auto").device)
     network.eval()
     with torch.inference_mode():
-        return Found(trials, best[1], network, problem.measure_test(network))
+        test, files = problem.measure_test(network), problem.files(network)
+    return Found(trials, best[1], network, test, files)
 
 
 def describe(settings: Settings) -> str:
@@ -100,7 +118,8 @@ def describe(settings: Settings) -> str:
 
 def summary(found: Found) -> list[dict[str, Any]]:
     """Of each configuration the mean and the standard deviation over its seeds of each metric, at
-    the best epoch and at the last; no deviation of a single seed."""
+    the best epoch and at the last; no deviation of a single seed. choice: of the best epochs, on
+    the examples that it is chosen by; all else is of those that are reported."""
     rows = []
     pairs = groupby(found.trials, lambda t: (t.settings.learning_rate, t.settings.batch))
     for (rate, batch), group in pairs:
@@ -110,6 +129,7 @@ def summary(found: Found) -> list[dict[str, Any]]:
                 "learning_rate": rate,
                 "batch": batch,
                 "seeds": len(trials),
+                "choice": _spread([trial.epochs[trial.best].choice for trial in trials]),
                 "best": _spread([trial.epochs[trial.best].dev for trial in trials]),
                 "last": _spread([trial.epochs[-1].dev for trial in trials]),
                 "chosen": found.trials[found.chosen] in trials,
@@ -129,23 +149,65 @@ def _spread(measured: Sequence[Scores]) -> dict[str, dict[str, dict[str, float |
     }
 
 
+def warnings(problem: Problem, found: Found) -> list[str]:
+    """What a reader of the numbers should know: models with one answer to everything, and a rate
+    that may not be the best one."""
+    said = []
+    trial = found.trials[found.chosen]
+    for part, different in trial.epochs[trial.best].answers.items():
+        if different == 1:
+            examples = f"all {problem.counts[part]['examples']:,} examples of {part}"
+            said.append(
+                f"the chosen model gives the same answer to {examples}: it has learnt nothing that "
+                "distinguishes them"
+            )
+    constant = sum(1 in t.epochs[t.best].answers.values() for t in found.trials)
+    if constant and len(found.trials) > 1:
+        said.append(
+            f"{constant:,} of {len(found.trials):,} trials give the same answer to all examples, "
+            "even after their best epoch"
+        )
+    tried = sorted({t.settings.learning_rate for t in found.trials})
+    for edge, where, beyond in ((tried[0], "lowest", "lower"), (tried[-1], "highest", "higher")):
+        if len(tried) > 1 and trial.settings.learning_rate == edge:
+            said.append(
+                f"the chosen learning rate, {edge:g}, is the {where} that was tried: try {beyond} "
+                "ones with --learning-rate"
+            )
+    return said
+
+
 def results(problem: Problem, found: Found) -> dict[str, Any]:
-    """All that was measured, to be written as JSON."""
+    """All that was measured, to be written as JSON.
+
+    `choice` says what models were chosen on; `dev` is everywhere what they are reported on.
+    """
     chosen = found.trials[found.chosen]
+    constants = problem.best_constant
     return {
         "length": problem.length,
+        **problem.put,
         "examples": problem.counts,
         "cut": problem.cut,
         "chosen_by": problem.metrics[0],
-        "note": NOTE,
+        "choice": {
+            "on": problem.choose_on,
+            "examples": {part: choice.counts for part, choice in problem.choice.items()},
+        },
+        "note": NOTES[problem.choose_on],
+        "warnings": warnings(problem, found),
         "configurations": summary(found),
         "chosen": {
             **asdict(chosen.settings),
             "epoch": chosen.best + 1,
+            "choice": chosen.epochs[chosen.best].choice,
             "dev": chosen.epochs[chosen.best].dev,
             "test": found.test,
+            "files": list(found.files),
         },
         "majority": problem.majority,
+        "best_constant": constants
+        and {part: {"answer": said, "scores": s} for part, (said, s) in constants.items()},
         "trials": [
             {
                 **asdict(trial.settings),
@@ -162,6 +224,7 @@ def results(problem: Problem, found: Found) -> dict[str, Any]:
 
 def check_target(folder: Path) -> None:
     """Refuse, before any work, a folder that could not be written or that holds something else."""
+    _restore(folder)
     if folder.exists() and not folder.is_dir():
         raise InfolmError(f"{folder} is a file: give another folder with --out")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / RESULTS).is_file():
@@ -176,26 +239,35 @@ def check_target(folder: Path) -> None:
 def write(
     folder: Path, found: Found, encoder: Pretrained, length: int, told: dict[str, Any]
 ) -> None:
-    """The network, its tokenizer and the results, whole or not at all.
+    """The network, its tokenizer, its predictions and the results, whole or not at all.
 
     A fine-tuned model that is there already is replaced when the new one has been written.
     """
-    scratch = None
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        new, old = scratch / "new", scratch / "old"
-        networks.save(found.network, encoder.tokenizer, length, new)
-        (new / RESULTS).write_text(json.dumps(told, indent=2) + "\n")
-        if folder.exists():
-            folder.rename(old)
-        new.rename(folder)
+        files.sweep(folder.parent, folder.name)
+        with files.scratch_folder(folder.parent, f".{folder.name}") as scratch:
+            new, old = scratch / "new", scratch / "old"
+            try:
+                networks.save(found.network, encoder.tokenizer, length, new)
+                for name, content in found.files.items():
+                    (new / name).write_text(content, encoding="utf-8")
+                (new / RESULTS).write_text(json.dumps(told, indent=2) + "\n")
+                if folder.exists():
+                    folder.rename(old)
+                new.rename(folder)
+            finally:
+                if not folder.exists() and old.exists():
+                    old.rename(folder)
     except OSError as error:
         raise RunError(
             f"{folder} could not be written ({error}): make room, or give another folder with --out"
         ) from error
-    finally:
-        if scratch is not None:
-            if not folder.exists() and (scratch / "old").exists():
-                (scratch / "old").rename(folder)
-            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _restore(folder: Path) -> None:
+    """Finish the work of a writer that died when it had moved the old model aside."""
+    for old in folder.parent.glob(f".{glob.escape(folder.name)}[.-]*/old"):
+        with files.taken(old.parent) as dead:
+            if dead and not folder.exists():
+                old.with_name("new").rename(folder)  # it was whole before the old one was moved

@@ -6,6 +6,10 @@ An encoder reads
 
 at once. A paragraph that is too long for that is read in windows that overlap, as in BERT: each
 begins `stride` tokens behind the one before, and the last ends with the paragraph.
+
+Of these, the ones without the answer teach an encoder to point to [CLS]. They are few where an
+encoder reads 512 tokens (2.4 % of XQuAD's windows), and at 128 tokens more than half (54 %). Hence
+in training the windows that hold the answer can be taken alone; to find an answer, all are read.
 """
 
 import functools
@@ -166,11 +170,12 @@ def windows(
     length: int,
     stride: int = 128,
     longest_question: int = 64,
+    answered: bool = False,
 ) -> list[Window]:
     """The windows of all questions, each at most `length` tokens, in order.
 
     Each token of a paragraph is in one at least. Of a question longer than `longest_question` the
-    beginning is kept.
+    beginning is kept. answered: only those of `holding`, for training.
     """
     paragraph_pieces = functools.cache(pieces)  # several questions are on one paragraph
     found = list[Window]()
@@ -190,6 +195,10 @@ def windows(
             )
         first, last = covering(offsets, *question.answers[0]) or (-1, -1)
         parts = bounds(len(ids), room, stride)
+        if answered:
+            parts = holding(parts, first, last, len(ids), room)
+            if not len(parts):
+                continue
         best = most_context(parts, len(ids))
         before = np.concatenate([[special.cls], asked, [special.sep]])
         head = len(before)
@@ -228,6 +237,20 @@ def bounds(tokens: int, room: int, stride: int) -> Ints:
     count = 1 + max(0, -(-(tokens - room) // step))
     starts = step * np.arange(count)
     return np.stack([starts, np.minimum(starts + room, tokens)], axis=1)
+
+
+def holding(parts: Ints, first: int, last: int, tokens: int, room: int) -> Ints:
+    """Of windows (W, 2) those that hold the tokens from `first` to `last`, (V, 2).
+
+    Where none does, one with these tokens in its middle, as far as the paragraph's ends allow; none
+    at all where there is not room enough, or no such tokens (`first` below 0).
+    """
+    held = parts[(parts[:, 0] <= first) & (last < parts[:, 1])]
+    size = last - first + 1
+    if len(held) or first < 0 or size > room:
+        return held
+    start = min(max(first - (room - size) // 2, 0), max(tokens - room, 0))
+    return np.array([[start, min(start + room, tokens)]])
 
 
 def most_context(parts: Ints, tokens: int) -> Ints:

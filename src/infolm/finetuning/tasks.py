@@ -25,23 +25,27 @@ from infolm.section import nearest
 class Example:
     """A sentence, or two, and what is to be told of them: the number of a class, or a score.
 
-    where: "line 3 of train.tsv", for messages.
+    where: "line 3 of train.tsv", for messages. index: the number that the file gives it, if any; by
+    it GLUE's server knows an answer. An example that has no label has NaN.
     """
 
     text: str
     pair: str | None
     label: float
     where: str = field(default="", compare=False)
+    index: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
 class Labelled:
     """The examples of a task. MNLI's dev has the parts matched and mismatched, the others' one,
-    `dev`. Of test there are only the parts whose labels are public."""
+    `dev`. Of test there are only the parts whose labels are public; `asked` has each part's first
+    test file that is there, without labels: what GLUE's server wants answers to."""
 
     train: list[Example]
     dev: dict[str, list[Example]]
     test: dict[str, list[Example]]
+    asked: dict[str, list[Example]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,7 @@ _MRPC = Layout(
 )
 _MRPC_IN_GLUE = Layout(_USUAL.train, _USUAL.dev, {"test": ("test.tsv", "msr_paraphrase_test.txt")})
 _IDS = ("#1 ID", "#2 ID")
+_INDEX = ("index", "id")
 
 
 @dataclass(frozen=True)
@@ -171,6 +176,7 @@ def read_task(name: str, folder: Path) -> Labelled:
         return Labelled(
             *_parted(train, _present(home, layout.held_out, "dev", task), task),
             _test(home, layout, task),
+            _asked(home, layout, task),
         )
     dev = {
         part: [_present(home, [name], "dev", task) for name in names]
@@ -180,6 +186,7 @@ def read_task(name: str, folder: Path) -> Labelled:
         _examples(train, task),
         {part: [e for path in paths for e in _examples(path, task)] for part, paths in dev.items()},
         _test(home, layout, task),
+        _asked(home, layout, task),
     )
 
 
@@ -201,7 +208,7 @@ def _parted(
     ids = {tuple(cells) for _, cells in _lines(listed)}
     kept: list[Example] = []
     held: list[Example] = []
-    for where, row in _rows(train, task, _IDS):
+    for where, row in _rows(train, (*task.texts, task.label, *_IDS), task):
         part = held if tuple(row[name] for name in _IDS) in ids else kept
         part.append(_example(row, where, task))
     if not held or not kept:
@@ -221,6 +228,17 @@ def _test(home: Path, layout: Layout, task: Task) -> dict[str, list[Example]]:
     return test
 
 
+def _asked(home: Path, layout: Layout, task: Task) -> dict[str, list[Example]]:
+    """The test files as GLUE's server has them. A sentence may be empty: it is asked all the
+    same."""
+    asked = {}
+    for part, names in layout.test.items():
+        if there := [home / name for name in names if (home / name).is_file()]:
+            rows = _rows(there[0], task.texts, task)
+            asked[part] = [_read(row, where, math.nan, task) for where, row in rows]
+    return {part: examples for part, examples in asked.items() if examples}
+
+
 def _has_labels(path: Path, task: Task) -> bool:
     if not path.is_file():
         return False
@@ -229,7 +247,8 @@ def _has_labels(path: Path, task: Task) -> bool:
 
 
 def _examples(path: Path, task: Task) -> list[Example]:
-    examples = [_example(row, where, task) for where, row in _rows(path, task)]
+    needed = (*task.texts, task.label)
+    examples = [_example(row, where, task) for where, row in _rows(path, needed, task)]
     if not examples:
         raise InfolmError(f"{path} has no examples: get the file again")
     return examples
@@ -239,9 +258,13 @@ def _example(row: Mapping[str, str], where: str, task: Task) -> Example:
     for column in task.texts:
         if not row[column]:
             raise InfolmError(f"the {column} on {where} is empty: {task.remedy}")
+    return _read(row, where, _label(row[task.label], where, task), task)
+
+
+def _read(row: Mapping[str, str], where: str, label: float, task: Task) -> Example:
     text, *pair = (row[column] for column in task.texts)
-    label = _label(row[task.label], where, task)
-    return Example(text, pair[0] if pair else None, label, where)
+    index = next((row[column] for column in _INDEX if column in row), "")
+    return Example(text, pair[0] if pair else None, label, where, index)
 
 
 def _label(cell: str, where: str, task: Task) -> float:
@@ -264,16 +287,13 @@ def _label(cell: str, where: str, task: Task) -> float:
     return score
 
 
-def _rows(
-    path: Path, task: Task, also: tuple[str, ...] = ()
-) -> Iterator[tuple[str, dict[str, str]]]:
-    """Where each example stands, and its cells by their columns."""
+def _rows(path: Path, needed: tuple[str, ...], task: Task) -> Iterator[tuple[str, dict[str, str]]]:
+    """Where each example stands, and its cells by their columns, the needed ones among them."""
     lines = _lines(path)
     first = next(lines, None)
     if first is None:
         return
     columns = _columns(first[1], task)
-    needed = (*task.texts, task.label, *also)
     for name in needed:
         if name not in columns:
             raise InfolmError(

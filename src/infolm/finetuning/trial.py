@@ -39,24 +39,27 @@ class Settings:
 
 @dataclass(frozen=True)
 class Epoch:
-    """loss: the mean over the training sequences, while they were learnt. dev: after it."""
+    """loss: the mean over the training sequences, while they were learnt. The rest is `Measured`
+    after it."""
 
     loss: float
+    choice: Scores
     dev: Scores
+    answers: dict[str, int]
 
 
 @dataclass(frozen=True)
 class Trial:
-    """best: the number of the epoch, from 0 on, that is best on dev."""
+    """best: the number of the epoch, from 0 on, that is best on the examples to choose by."""
 
     settings: Settings
     epochs: list[Epoch]
     best: int
 
 
-def score(dev: Scores, metric: str) -> float:
+def score(scores: Scores, metric: str) -> float:
     """What is to be as high as possible: the metric, the mean of MNLI's two parts."""
-    return sum(part[metric] for part in dev.values()) / len(dev)
+    return sum(part[metric] for part in scores.values()) / len(scores)
 
 
 def steps_of(problem: Problem, settings: Settings) -> int:
@@ -108,9 +111,10 @@ def _trained(
             watch(step, value)
         network.eval()
         with torch.inference_mode():
-            epochs.append(Epoch(total / len(problem.train), problem.measure(network)))
+            measured = problem.measure(network)
+        epochs.append(Epoch(total / len(problem.train), **vars(measured)))
         first = problem.metrics[0]
-        if not epoch or score(epochs[-1].dev, first) > score(epochs[best].dev, first):
+        if not epoch or score(epochs[-1].choice, first) > score(epochs[best].choice, first):
             best = epoch
             weights = {name: w.to("cpu", copy=True) for name, w in network.state_dict().items()}
     return Trial(settings, epochs, best), weights

@@ -82,6 +82,13 @@ def places(proposal: Proposal) -> Tensor:
     return centre(proposal)
 
 
+def placed_at(proposal: Proposal, scale: float, generator: torch.Generator) -> Tensor:
+    """`places`, but of codes `drawn` at a scale; quantised ones are where they are."""
+    if isinstance(proposal, Quantised):
+        return places(proposal)
+    return drawn(proposal, scale, generator)
+
+
 def of_places(latent: Latent, found: Tensor) -> Tensor:
     """The codes that a decoder takes for `places`: of quantised ones the entries side by side."""
     if not isinstance(latent, QuantisedLatent):
@@ -314,10 +321,12 @@ class SentenceWriter:
         rows = zip(*written, strict=True)
         return [Reconstruction(*row) for row in zip(self._texts(lines), rows, strict=True)]
 
-    def interpolate(self, a: str, b: str, steps: int) -> list[str]:
-        """From the code in the middle of q(z | x) of one sentence to that of another, both included
-        (table 10); see `between`."""
-        start, end = places(encoded(self.model, self.read([a, b])))
+    def interpolate(self, a: str, b: str, steps: int, scale: float = MEAN) -> list[str]:
+        """From a code of one sentence to one of another, both included (table 10); see `between`.
+        The codes are in the middle of q(z | x), or of `SAMPLE` scale drawn from it, the paper's way
+        (section 4.7)."""
+        _, of_codes, _ = _generators(self.seed)
+        start, end = placed_at(encoded(self.model, self.read([a, b])), scale, of_codes)
         return self._written(of_places(self.model.latent, between(start, end, steps)))
 
     def perturb(self, sentence: str, num: int, scale: float = PERTURBED) -> list[str]:
@@ -357,11 +366,14 @@ class SentenceWriter:
             for row in zip(*(tensor.tolist() for tensor in found), strict=True)
         ]
 
-    def answer(self, question: str, lengths: Sequence[int] = (5, 10, 15)) -> list[Answer]:
+    def answer(
+        self, question: str, lengths: Sequence[int] = (5, 10, 15), scale: float = MEAN
+    ) -> list[Answer]:
         """Answers of about so many words (section 4.6).
 
         "question ? <unk> ... <unk>", with an <unk> for each word of the answer, is written anew
-        from its mean code: the likeliest word each time, but never <unk>.
+        from its mean code, or of `SAMPLE` scale from a draw of q(z | x), as in the paper: the
+        likeliest word each time, but never <unk>.
         """
         if isinstance(self.model, SymbolModel):
             raise InfolmError(
@@ -372,7 +384,7 @@ class SentenceWriter:
         asked = self.read([question.rstrip().removesuffix("?")])[0]
         lines = Lines.of([[*asked, mark, *[unk] * n] for n in lengths], self.tokenizer.eos)
         settings = replace(self.settings, greedy=True, forbid=(*self.settings.forbid, unk))
-        written = reconstruct(self.model, lines, MEAN, settings, self.longest, self.seed)
+        written = reconstruct(self.model, lines, scale, settings, self.longest, self.seed)
         answers = [_after(sentence, mark) for sentence in written]
         texts = zip(self._texts(answers), self._texts(written), strict=True)
         return [Answer(n, *both) for n, both in zip(lengths, texts, strict=True)]

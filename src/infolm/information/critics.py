@@ -97,12 +97,14 @@ class Concatenated(Critic):
 class FiveWay(Critic):
     """T(x, y) = f(x, y, x - y, |x - y|, x * y), with one hidden layer of 500 units: BMI's critic D.
 
-    x and y are encodings of the same size; in BMI, of two sentences.
+    x and y are encodings of the same size; in BMI, of two sentences. dropout: of the hidden units.
     """
 
     group = 32
 
-    def __init__(self, x_size: int, y_size: int) -> None:
+    def __init__(
+        self, x_size: int, y_size: int, hidden: int = BMI_HIDDEN, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         if x_size != y_size:
             raise InfolmError(
@@ -110,15 +112,16 @@ class FiveWay(Critic):
                 f"and {y_size}: choose another critic"
             )
         # The first layer of x, y and x - y is again a sum of a layer of x and one of y.
-        self.of_x = nn.Linear(x_size, BMI_HIDDEN)
-        self.of_y = nn.Linear(x_size, BMI_HIDDEN, bias=False)
-        self.of_both = nn.Linear(2 * x_size, BMI_HIDDEN, bias=False)
-        self.rest = silent(nn.Sequential(nn.ReLU(), nn.Linear(BMI_HIDDEN, 1)))
+        self.of_x = nn.Linear(x_size, hidden)
+        self.of_y = nn.Linear(x_size, hidden, bias=False)
+        self.of_both = nn.Linear(2 * x_size, hidden, bias=False)
+        self.dropout = nn.Dropout(dropout)  # before the rectifier it is the same as after
+        self.rest = silent(nn.Sequential(nn.ReLU(), nn.Linear(hidden, 1)))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         a, b = x.unsqueeze(-2), y.unsqueeze(-3)
         both = self.of_both(torch.cat([(a - b).abs(), a * b], -1))
-        return self.rest(self.of_x(a) + self.of_y(b) + both).squeeze(-1)
+        return self.rest(self.dropout(self.of_x(a) + self.of_y(b) + both)).squeeze(-1)
 
 
 class GaussianRatio(Critic):

@@ -151,7 +151,9 @@ def _slack(*parts: Floats) -> float:
     return float(8 * np.finfo(parts[0].dtype).eps * max(np.abs(part).max() for part in parts))
 
 
-def kozachenko_leonenko(x: npt.ArrayLike, neighbours: int = 3) -> tuple[float, float]:
+def kozachenko_leonenko(
+    x: npt.ArrayLike, neighbours: int = 3, *, standardise: bool = True
+) -> tuple[float, float]:
     """The differential entropy of rows x (N, D), in nats, and its standard error.
 
         H = psi(N) - psi(k) + mean_i of sum_d ln(2 rho_i s_d),
@@ -160,21 +162,27 @@ def kozachenko_leonenko(x: npt.ArrayLike, neighbours: int = 3) -> tuple[float, f
     times the spread of the local values, as in `_estimate` (1.0 to 1.2 of the true one, from
     500 Gaussian rows). It knows nothing of the bias, which grows with D (0.3 nats for 10
     columns there). Rows that coincide have no density and are refused.
+
+    standardise: else distances are those of the columns as they are, and s_d = 1. The estimate is
+    then that of Kraskov et al. (2004, equation 20), which wide columns decide where narrow ones
+    stand beside them.
     """
     a = rows(x, "x")
     if len(a) <= _positive(neighbours):
         raise InfolmError(f"{len(a):,} rows are too few for {neighbours} neighbours")
-    standard = _standard(a)
+    columns = _standard(a) if standardise else a.astype(np.float64)
     rho = np.empty(len(a))
-    for block, hood in neighbourhoods(standard, asked=len(a)):
+    for block, hood in neighbourhoods(columns, asked=len(a)):
         rho[block] = hood.nearest(neighbours + 1)[0][:, -1]
-    coincide = int((rho <= _slack(standard)).sum())
+    coincide = int((rho <= _slack(columns)).sum())
     if coincide:
         raise InfolmError(
             f"{coincide:,} rows of x equal {neighbours} others, so x has no density: "
             "estimate the entropy of discrete data by plug-in or Miller-Madow"
         )
-    local = a.shape[1] * np.log(2 * rho) + np.log(a.astype(np.float64).std(0)).sum()
+    local = a.shape[1] * np.log(2 * rho)
+    if standardise:
+        local += np.log(a.astype(np.float64).std(0)).sum()
     value = digamma(len(a)) - digamma(neighbours) + local.mean()
     return float(value), float(local.std() * math.sqrt(2 / len(a)))
 

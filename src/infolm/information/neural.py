@@ -230,27 +230,34 @@ class Reading(NamedTuple):
     exhausted: bool
 
 
-def parts(samples: int, folds: int, margin: int | None, seed: int) -> Iterator[Parts]:
+def parts(
+    samples: int, folds: int, margin: int | None, seed: int, apart: Rows | None = None
+) -> Iterator[Parts]:
     """The folds of independent rows, drawn at random; or, with a margin, of a sequence.
 
     A sequence is cut into stretches, the validation part following the test part in a circle, and
     `margin` rows on either side of a cut are left out of training and validation.
+
+    apart: indices of rows of a sequence that do not overlap each other, ascending. Only they are
+    validated and tested on, and what lies between those of a test part is not used in its fold.
     """
     if margin is None:
         order = np.random.default_rng(seed).permutation(samples)
         margin = 0
     else:
         order = np.arange(samples)
-    for test in np.array_split(np.arange(samples), folds):
-        rest = (test[-1] + 1 + np.arange(samples - len(test))) % samples
+    apart = np.arange(samples) if apart is None else apart
+    for test in np.array_split(apart, folds):
+        rest = (test[-1] + 1 + np.arange(samples - (test[-1] + 1 - test[0]))) % samples
         rest = rest[margin : len(rest) - margin]
-        valid = round(max(VALIDATION * len(rest), min(100, len(rest) / 4)))
-        train = rest[valid + margin :]
+        of_rest = np.flatnonzero(np.isin(rest, apart))
+        valid = round(max(VALIDATION * len(of_rest), min(100, len(of_rest) / 4)))
+        train = rest[of_rest[valid - 1] + 1 + margin :] if valid else rest[:0]
         if len(train) < GROUPS:
             raise InfolmError(
                 f"{len(train)} rows are left to train on: give more rows, or fewer that overlap"
             )
-        yield Parts(order[train], order[rest[:valid]], order[test])
+        yield Parts(order[train], order[rest[of_rest[:valid]]], order[test])
 
 
 @torch.no_grad()
@@ -351,11 +358,23 @@ def jackknife(scores: Tensor, read: Read) -> float:
 
 
 def read_fold(
-    fold: Parts, x: Rows, y: Rows, prepared: Prepared, bound: Bound, steps: int, seed: int
+    fold: Parts,
+    x: Rows,
+    y: Rows,
+    prepared: Prepared,
+    bound: Bound,
+    steps: int,
+    seed: int,
+    apart: Rows | None = None,
 ) -> Reading:
-    """Train on the fold's training rows and read on its test rows."""
-    chosen = fold.train, fold.valid[:READ], fold.test
-    train, valid, test = (prepared.encode(x[rows], y[rows]) for rows in chosen)
+    """Train on the fold's training rows and read on its test rows.
+
+    apart: as in `parts`; of the training rows, too, the bound is read on no others. Where x and y'
+    of a negative pair overlap they are no draw from the product of the marginals.
+    """
+    seen = fold.train if apart is None else fold.train[np.isin(fold.train, apart)]
+    chosen = fold.train, fold.valid[:READ], fold.test, seen
+    train, valid, test, again = (prepared.encode(x[rows], y[rows]) for rows in chosen)
     critic, cut, exhausted = fit(prepared, bound, train, valid, steps, seed)
 
     def scores(rows: tuple[Tensor, Tensor]) -> Tensor:
@@ -370,7 +389,7 @@ def read_fold(
     return Reading(
         float(np.mean([value(matrix) for matrix in tested])),
         math.hypot(*stderrs) / len(stderrs),
-        float(np.mean([value(scores(rows)) for rows in _stretches(train, size)])),
+        float(np.mean([value(scores(rows)) for rows in _stretches(again, size)])),
         exhausted,
     )
 
@@ -408,22 +427,24 @@ def cross_fitted(
     steps: int,
     seed: int,
     progress: Progress | None,
+    apart: Rows | None = None,
 ) -> Estimate:
     """An estimate from every fold's reading, and one of shuffled pairs.
 
-    margin: None for independent rows; else as in `parts`.
+    margin: None for independent rows; else as in `parts`, as is `apart`. The estimate's `samples`
+    are the rows that it was read on.
     """
-    samples, bound = len(x), BOUNDS[kind]
+    samples, bound = len(x) if apart is None else len(apart), BOUNDS[kind]
     with torch.random.fork_rng(devices=[]):  # what draws a network's first weights
         torch.manual_seed(seed)
-        cut = list(parts(samples, folds, margin, seed))
+        cut = list(parts(len(x), folds, margin, seed, apart))
         # Shuffled pairs are a control, for which one fold is enough.
         work = [(y, fold) for fold in cut] + [(shuffled(y, seed), cut[0])]
         prepared = [prepare(x[fold.train], other[fold.train]) for other, fold in work]
 
     def read(at: int) -> Reading:
         other, fold = work[at]
-        return read_fold(fold, x, other, prepared[at], bound, steps, seed)
+        return read_fold(fold, x, other, prepared[at], bound, steps, seed, apart)
 
     readings: list[Reading] = []
     with _one_thread_each() as pool:

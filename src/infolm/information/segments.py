@@ -64,7 +64,8 @@ class Segments:
     is then read on a test part; ten folds. The folds are stretches of the text.
 
     types: of tokens, 0 to types - 1. overlap: how many rows on share tokens with a row: so many are
-    left out beside every cut.
+    left out beside every cut. Critics learn from rows that overlap, and are validated and read on
+    rows that do not.
     """
 
     types: int
@@ -80,9 +81,11 @@ class Segments:
     def name(self) -> str:
         return self.bound
 
-    def estimate(self, x: Tokens, y: Tokens) -> Estimate:
-        """x: (N, L), y: (N, M)."""
+    def estimate(self, x: Tokens, y: Tokens, apart: npt.NDArray[np.intp] | None = None) -> Estimate:
+        """x: (N, L), y: (N, M). apart: indices of the rows to read on, ascending, of which no two
+        share a token; by default one row in overlap + 1."""
         x, y = np.asarray(x), np.asarray(y)
+        apart = np.arange(0, len(x), self.overlap + 1) if apart is None else apart
         for side in (x, y):
             if side.ndim != 2 or side.dtype.kind not in "iu":
                 raise InfolmError(
@@ -94,10 +97,12 @@ class Segments:
                     "0 and up: give as many types as the vocabulary has"
                 )
         fewest = fewest_rows(self.folds)
-        if len(x) != len(y) or len(x) < fewest:
+        if len(x) != len(y):
+            raise InfolmError(f"{len(x):,} and {len(y):,} segments: this needs pairs")
+        if len(apart) < fewest:
             raise InfolmError(
-                f"{len(x):,} and {len(y):,} segments: this needs pairs, and at least {fewest:,} of "
-                "them; give a longer text, shorter segments or fewer folds"
+                f"{len(apart):,} pairs of segments that share no token: this needs at least "
+                f"{fewest:,}; give a longer text, shorter segments or fewer folds"
             )
         if self.bound == "club":
             raise InfolmError("club needs rows of numbers, not tokens: choose another bound")
@@ -112,6 +117,7 @@ class Segments:
             self.steps,
             self.seed,
             self.progress,
+            apart,
         )
 
     def _prepare(self, x: Rows, y: Rows) -> Prepared:

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from infolm.models.base import Model
 from infolm.nn.dropout import Rates
-from infolm.nn.softmax import Softmax
+from infolm.nn.softmax import Softmax, Tempering
 
 State = Any
 """What a model carries from one cut of a text to the next, for B columns side by side.
@@ -69,6 +69,10 @@ class LanguageModel(Model, ABC):
     def joined(self, states: Sequence[State]) -> State:
         """The columns of several states side by side; they may have read texts of any length."""
 
+    @abstractmethod
+    def kept(self, state: State, columns: Tensor) -> State:
+        """The state with the columns that are False in (B,) as they are before any token."""
+
     @property
     @abstractmethod
     def widths(self) -> list[int]:
@@ -94,17 +98,30 @@ class LanguageModel(Model, ABC):
         """Inside, every dropout rate is `factor` times the recipe's."""
         return self.rates.scaled(factor)
 
-    def nll_sum(self, x: Tensor, targets: Tensor, counts: Tensor | None = None) -> Tensor:
+    def nll_sum(
+        self,
+        x: Tensor,
+        targets: Tensor,
+        counts: Tensor | None = None,
+        sizes: Tensor | None = None,
+    ) -> Tensor:
         """Summed -ln p(target | x) in nats, differentiable; x: (..., H), targets: (...).
 
         With x (..., D, H), p is the mean over D dropout samples. A target of -1 does not count.
-        counts: how much each target counts, shaped like them; none: 1.
+        counts: how much each target counts, shaped like them; none: 1. sizes: of packed sentences,
+        how many rows each step has.
         """
-        return self.softmax.nll_sum(x, targets, self.embedding, counts)
+        return self.softmax.nll_sum(x, targets, self.embedding, counts, sizes)
 
-    def log_prob(self, x: Tensor, targets: Tensor, temperature: float = 1.0) -> Tensor:
+    def log_prob(
+        self,
+        x: Tensor,
+        targets: Tensor,
+        temperature: float = 1.0,
+        tempering: Tempering = "mixture",
+    ) -> Tensor:
         """ln p(target | x) of each token, without gradient."""
-        return self.softmax.log_prob(x, targets, self.embedding, temperature)
+        return self.softmax.log_prob(x, targets, self.embedding, temperature, tempering)
 
     def log_probs(self, x: Tensor, temperature: float = 1.0) -> Tensor:
         """ln p(. | x) over the whole vocabulary, (..., V)."""

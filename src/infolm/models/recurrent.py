@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 import torch
@@ -15,7 +16,7 @@ from infolm.errors import InfolmError
 from infolm.models.base import MODELS, ModelConfig
 from infolm.models.language import LanguageModel, Output
 from infolm.nn.cells.base import CELLS, Cell, State
-from infolm.nn.cells.mogrifier import Mogrifier
+from infolm.nn.cells.mogrifier import GateKind, Mogrifier
 from infolm.nn.dropout import Rates, embedding_dropout, locked_dropout, step_dropout
 from infolm.nn.softmax import Softmax
 from infolm.nn.stack import Connections, Stack
@@ -41,7 +42,9 @@ class DropoutConfig(Section):
 
     embedding: Rate = Field(0.0, description="whole words of the embedding matrix")
     input: Rate = Field(0.0, description="the embedded words")
-    hidden: Rate = Field(0.0, description="each layer's output, where another layer or a sum reads")
+    hidden: Rate = Field(
+        0.0, description="each layer's output, where a layer, or a sum but skip-raw's, reads"
+    )
     state: Rate = Field(0.0, description="the state that the matrices read, one mask over time")
     output: Rate = Field(0.0, description="what the softmax reads")
     locked: bool = Field(
@@ -55,6 +58,11 @@ class MogrifierConfig(Section):
     rounds: int = Field(0, ge=0, description="r; 0: none")
     rank: int = Field(0, ge=0, description="k of the matrices; 0: full")
     zigzag: bool = Field(True, description="each gate reads what the one before has made")
+    gate: GateKind = Field(
+        "linear",
+        description="what is in a gate's sigmoid: linear (eq. 2.2), affine: with a bias, constant: "
+        "the bias alone, a learnt scale",
+    )
 
 
 class SoftmaxConfig(Section):
@@ -63,6 +71,20 @@ class SoftmaxConfig(Section):
     experts: int = Field(1, ge=1, description="softmaxes of the mixture; 1: a plain softmax")
     bias: Literal["uniform", "unigram"] = Field(
         "uniform", description="the words' biases at first: small, or ln of their frequencies"
+    )
+
+
+class ProjectedSoftmaxConfig(SoftmaxConfig):
+    """The same for a model whose output may be projected before the words' vectors read it."""
+
+    dropout: Rate = Field(
+        0.0,
+        description="of the latent vectors: what the mixture's experts, or the projection to the "
+        "embedding's size, make of the output; one mask over time if model.dropout.locked",
+    )
+    projected: bool = Field(
+        False,
+        description="untied: project the output to the embedding's size first, as where tied",
     )
 
 
@@ -77,11 +99,27 @@ class LayersConfig(Section):
     chrono: float | None = Field(
         None, gt=2, description="T_max of the forget gate's initial bias; none: uniform, small"
     )
-    connections: Connections = Field("stacked", description="how the layers are joined")
+    forget_bias: float = Field(
+        0.0, description="added to the forget gate's initial bias; instead of chrono"
+    )
+    connections: Connections = Field(
+        "stacked",
+        description="how the layers are joined; skip and residual sum the outputs behind their "
+        "dropout, skip-raw before it",
+    )
     hidden: int = Field(1150, ge=1, description="size of the layers")
     layers: int = Field(3, ge=1, description="number of recurrent layers")
     weight_drop: Rate = Field(0.0, description="DropConnect on the hidden-to-hidden matrices")
     dropout: DropoutConfig = DropoutConfig()
+
+    @model_validator(mode="after")
+    def _one_start_of_the_forget_gate(self) -> Self:
+        if self.chrono and self.forget_bias:
+            raise ValueError(
+                f"chrono is {self.chrono:g} and forget_bias {self.forget_bias:g}, which both start "
+                "the forget gate: set chrono=null, or forget_bias=0"
+            )
+        return self
 
 
 @MODELS.register
@@ -102,7 +140,7 @@ class RecurrentConfig(LayersConfig, ModelConfig):
         1.0, ge=0, description="with `parameters`: embedding / hidden; from 1 on they are equal"
     )
     tied: bool = Field(True, description="the softmax shares the embedding's weights")
-    softmax: SoftmaxConfig = SoftmaxConfig()
+    softmax: ProjectedSoftmaxConfig = ProjectedSoftmaxConfig()
 
     @model_validator(mode="after")
     def _last_layer_differs(self) -> Self:
@@ -131,7 +169,7 @@ class RecurrentModel(LanguageModel):
     last one writes the embedding's size, so that tying needs no projection; a mixture of softmaxes
     projects anyway, and may read a last layer of another size.
     Skip and residual (Melis et al. 2020; Melis 2023): E -> H -> ... -> H, all layers of one size,
-    projected to the embedding's where the two differ and the softmax is tied.
+    projected to the embedding's where the two differ and the softmax is tied, or says so.
     The embedding is initialised U(-0.1, 0.1), all else U(-1/sqrt(H), 1/sqrt(H)).
     """
 
@@ -140,7 +178,7 @@ class RecurrentModel(LanguageModel):
         config = within_budget(config, lambda sized: RecurrentModel(sized, vocabulary))
         self.config = config
         self.vocabulary = vocabulary
-        self.rates = rates(config)
+        self.rates = replace(rates(config), latent=config.softmax.dropout)
         self.embedding = nn.Parameter(torch.empty(vocabulary, config.embedding).uniform_(-0.1, 0.1))
         self.stack = recurrent_layers(config, self.rates)
         self.softmax = Softmax(
@@ -150,6 +188,9 @@ class RecurrentModel(LanguageModel):
             config.tied,
             config.softmax.experts,
             1 / math.sqrt(config.hidden),
+            config.softmax.projected,
+            self.rates,
+            config.dropout.locked,
         )
 
     @property
@@ -183,6 +224,10 @@ class RecurrentModel(LanguageModel):
             tuple(torch.cat(parts, 1) for parts in zip(*layers, strict=True))
             for layers in zip(*states, strict=True)
         ]
+
+    def kept(self, state: list[State], columns: Tensor) -> list[State]:
+        factor = columns.to(self.embedding.dtype)[:, None]
+        return [tuple(tensor * factor for tensor in layer) for layer in state]
 
 
 def rates(config: LayersConfig) -> Rates:
@@ -219,12 +264,16 @@ def build_cell(config: LayersConfig, inputs: int, hidden: int, rates: Rates) -> 
                 f"model.mogrifier.rank is {options.rank}, above the size of what it gates "
                 f"({inputs} inputs, {hidden} units): lower it, or take 0 for full rank"
             )
-        mogrifier = Mogrifier(inputs, hidden, options.rounds, options.rank, options.zigzag)
+        mogrifier = Mogrifier(
+            inputs, hidden, options.rounds, options.rank, options.zigzag, options.gate
+        )
     kind = CELLS[config.cell]
     capped = {"capped": config.capped} if kind.can_cap else {}
     cell = kind(inputs, hidden, rates, mogrifier, **capped)
     if config.chrono:
         cell.chrono(config.chrono)
+    if config.forget_bias:
+        cell.remember(config.forget_bias)
     return cell
 
 

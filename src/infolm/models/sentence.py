@@ -41,6 +41,10 @@ class SentenceConfig(ModelConfig):
     capability = "latent"
     kind: Literal["sentence"] = "sentence"
     embedding: int = Field(300, ge=1, description="size of the embedding, which both sides share")
+    embedding_start: Literal["uniform", "normal"] = Field(
+        "uniform",
+        description="the vectors that both sides read begin as U(-0.1, 0.1) or as N(0, 1)",
+    )
     latent: LatentConfig = GaussianConfig()
     encoder: CoderConfig = CoderConfig()
     bidirectional: bool = Field(
@@ -83,7 +87,10 @@ class SentenceModel(LatentModel):
     with v what the latent's module has the decoder read of z, of Gaussian codes z itself. So
     p(x | z) is a distribution over all sentences, each ended by its <eos>. h and d are the whole
     states: of an LSTM both its tensors, of several layers all of them. Both sides read one
-    embedding.
+    embedding. It begins as U(-0.1, 0.1), or with `embedding_start` normal as N(0, 1), so that an
+    encoder's first codes already differ by the words read. A tied softmax would then begin with
+    logits as wide as sqrt(E); there the matrix is N(0, 1/E), and what is read of it is sqrt(E)
+    times as large (as in Vaswani et al. 2017, section 3.4).
 
     Sentences come as packed rows, the longest first: see `data.sentences.SentenceBatch`.
     """
@@ -96,7 +103,13 @@ class SentenceModel(LatentModel):
     def __init__(self, config: SentenceConfig, vocabulary: int) -> None:
         super().__init__()
         self.config, self.vocabulary = config, vocabulary
-        self.embedding = nn.Parameter(torch.empty(vocabulary, config.embedding).uniform_(-0.1, 0.1))
+        self.embedding = nn.Parameter(torch.empty(vocabulary, config.embedding))
+        self.read_scale = 1.0
+        if config.embedding_start == "uniform":
+            nn.init.uniform_(self.embedding, -0.1, 0.1)
+        else:
+            self.read_scale = math.sqrt(config.embedding) if config.tied else 1.0
+            nn.init.normal_(self.embedding, std=1 / self.read_scale)
         self.encoder_rates, self.decoder_rates = rates(config.encoder), rates(config.decoder)
         self.encoder = build_stack(config.encoder, config.embedding, None, self.encoder_rates)
         self.forwards = None
@@ -188,7 +201,7 @@ class SentenceModel(LatentModel):
 
     def step(self, words: Tensor, z: Tensor, state: list[State]) -> tuple[Tensor, list[State]]:
         """One word (B,) further: what predicts the next, (B, H), and the state. No dropout."""
-        x = torch.cat([self.embedding[words], self.latent.read(z)], 1)[None]
+        x = torch.cat([self._scaled(self.embedding[words]), self.latent.read(z)], 1)[None]
         hidden, _, after = self.decoder(x, state)
         return hidden[0], after
 
@@ -196,8 +209,12 @@ class SentenceModel(LatentModel):
         self, rows: Tensor, sizes: Sequence[int], config: CoderConfig, rates: Rates
     ) -> Tensor:
         drop = locked_dropout if config.dropout.locked else step_dropout
-        x = embedding_dropout(self.embedding, rows, rates.embedding, self.training)
+        x = self._scaled(embedding_dropout(self.embedding, rows, rates.embedding, self.training))
         return drop(x, rates.input, self.training, torch.tensor(sizes))
+
+    def _scaled(self, rows: Tensor) -> Tensor:
+        """Rows of the embedding as both sides read them."""
+        return rows if self.read_scale == 1 else self.read_scale * rows
 
     def nll_sum(self, hidden: Tensor, targets: Tensor, counts: Tensor | None = None) -> Tensor:
         """Summed -ln p(target) in nats, differentiable; (N, H), (N,)."""

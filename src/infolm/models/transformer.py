@@ -211,6 +211,8 @@ class Transformer(LanguageModel):
             config.tied,
             config.softmax.experts,
             1 / math.sqrt(config.hidden),
+            rates=self.rates,
+            locked=config.dropout.locked,
         )
 
     @property
@@ -247,6 +249,12 @@ class Transformer(LanguageModel):
             for memories, read in states
         ]
         return layers, torch.cat(read)
+
+    def kept(self, state: TransformerState, columns: Tensor) -> TransformerState:
+        memories, read = state
+        if read is None:
+            read = torch.full(columns.shape, len(memories[0]), device=self.device)
+        return memories, torch.where(columns, read, 0)
 
     # -- reading ----------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ class Rates:
     hidden: float = 0.0
     state: float = 0.0
     output: float = 0.0
+    latent: float = 0.0
     weight: float = 0.0
 
     @contextmanager

@@ -12,11 +12,16 @@ kept for all tokens and components is their latent vectors, which are narrow.
 """
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from infolm.nn.dropout import Rates, mask
+
+Tempering = Literal["mixture", "expert"]
+"""What a temperature sharpens or flattens: the mixture, or each of its softmaxes."""
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 2**22, 2**27
 """Limits of the logits held at once: 16 MB and 512 MB in single precision."""
@@ -156,8 +161,8 @@ class _LogLikelihood(torch.autograd.Function):
 class Softmax(nn.Module):
     """p(w | x), a softmax over the vocabulary or a mixture of K of them.
 
-    One expert: p(w | x) = softmax(W y + b)[w] with y = x, or y = P x where a tied W reads vectors
-    of another size than x has.
+    One expert: p(w | x) = softmax(W y + b)[w] with y = x, or y = P x where a W that is tied, or
+    `projected`, reads vectors of another size than x has.
 
     K experts, the Mixture of Softmaxes (Yang et al. 2017, "Breaking the Softmax Bottleneck"):
 
@@ -166,11 +171,25 @@ class Softmax(nn.Module):
     W is tied to the input embedding unless `tied` is false. A tied weight belongs to the embedding
     and is handed in at each call, so that it stands in `state_dict` once. Shapes: x (..., H) with
     H = `inputs`; P (K E, H), p (K E,), R (K, H) with E = `size`; W (V, E), or (V, H) for one
-    expert with a weight of its own; b (V,). A target of -1 is padding.
+    expert with a weight of its own that is not `projected`; b (V,). A target of -1 is padding.
+
+    In training y is dropped at the rate `rates.latent`, every expert's and every dropout sample's
+    by a mask of its own: one for each column over all steps if `locked`, as in the program of Yang
+    et al., or a new one each step, as in that of Melis et al. (2020). pi is read from the x that is
+    whole. Where there is no P there is no such dropout.
     """
 
     def __init__(
-        self, vocabulary: int, inputs: int, size: int, tied: bool, experts: int, bound: float
+        self,
+        vocabulary: int,
+        inputs: int,
+        size: int,
+        tied: bool,
+        experts: int,
+        bound: float,
+        projected: bool = False,
+        rates: Rates | None = None,
+        locked: bool = True,
     ) -> None:
         super().__init__()
 
@@ -179,14 +198,15 @@ class Softmax(nn.Module):
 
         mixture = experts > 1
         self.experts = experts
+        self.rates, self.locked = rates or Rates(), locked
         self.bias = uniform(vocabulary)
         self.weight = None
         if not tied:
-            columns = size if mixture else inputs
+            columns = size if mixture or projected else inputs
             self.weight = nn.Parameter(torch.empty(vocabulary, columns))
             nn.init.uniform_(self.weight, -1 / math.sqrt(columns), 1 / math.sqrt(columns))
-        projected = mixture or (tied and inputs != size)
-        self.projection = uniform(experts * size, inputs) if projected else None
+        narrowed = (tied or projected) and inputs != size
+        self.projection = uniform(experts * size, inputs) if mixture or narrowed else None
         self.projection_bias = uniform(experts * size) if mixture else None
         self.prior = uniform(experts, inputs) if mixture else None
 
@@ -199,8 +219,30 @@ class Softmax(nn.Module):
     def _weight(self, embedding: Tensor) -> Tensor:
         return embedding if self.weight is None else self.weight
 
-    def _components(self, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """x: (N, D, H) -> latents y (N, D K, E) and ln(pi_k / D) (N, D K)."""
+    def _kept(
+        self, targets: Tensor, samples: int, like: Tensor, sizes: Tensor | None = None
+    ) -> Tensor | None:
+        """The latents' mask, (N, D, K E), at the N targets that are no padding; None: no dropout.
+
+        targets: (T, B), or (N,), the rows of packed sentences, `sizes[t]` of them at step t.
+        """
+        p = self.rates.latent
+        if not self.training or p == 0 or self.projection is None:
+            return None
+        counting, width = targets >= 0, len(self.projection)
+        if not self.locked:
+            return mask((int(counting.sum()), samples, width), p, like)
+        if sizes is None:
+            columns = torch.arange(targets.shape[-1], device=like.device).expand(targets.shape)
+        else:
+            columns = torch.cat([torch.arange(n, device=like.device) for n in sizes.tolist()])
+        drawn = mask((int(columns.max()) + 1, samples, width), p, like)
+        return drawn[columns[counting]]
+
+    def _components(
+        self, x: Tensor, weight: Tensor, kept: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """x: (N, D, H) -> latents y (N, D K, E) and ln(pi_k / D) (N, D K); kept: their mask."""
         tokens, samples, _ = x.shape
         y = x = x.to(weight.dtype)
         if self.projection is not None:
@@ -210,23 +252,32 @@ class Softmax(nn.Module):
         else:
             y = y.tanh_()
             log_weights = functional.linear(x, self.prior).log_softmax(-1).flatten(1)
+        if kept is not None:
+            y = y * kept
         y = y.reshape(tokens, samples * self.experts, weight.shape[1])
         return y, log_weights - math.log(samples)
 
     def nll_sum(
-        self, x: Tensor, targets: Tensor, embedding: Tensor, counts: Tensor | None = None
+        self,
+        x: Tensor,
+        targets: Tensor,
+        embedding: Tensor,
+        counts: Tensor | None = None,
+        sizes: Tensor | None = None,
     ) -> Tensor:
         """The summed negative log-likelihood in nats, a scalar to differentiate.
 
         x: (*targets.shape, H), or (*targets.shape, D, H): D dropout samples, whose probabilities
         are averaged, p = 1/D sum_d p_d (Melis 2023, section 4.3). counts: how much each target
-        counts, shaped like them, without gradient; none: 1.
+        counts, shaped like them, without gradient; none: 1. sizes: of packed sentences, how many
+        rows each step has.
         """
         weight = self._weight(embedding)
-        rows, kept = counted(x, targets)
-        y, log_weights = self._components(rows, weight)
-        counts = y.new_ones(len(kept)) if counts is None else counts[targets >= 0].to(y.dtype)
-        return _NegativeLogLikelihood.apply(y, log_weights, weight, self.bias, kept, counts)
+        rows, words = counted(x, targets)
+        kept = self._kept(targets, rows.shape[1], weight, sizes)
+        y, log_weights = self._components(rows, weight, kept)
+        counts = y.new_ones(len(words)) if counts is None else counts[targets >= 0].to(y.dtype)
+        return _NegativeLogLikelihood.apply(y, log_weights, weight, self.bias, words, counts)
 
     def scores(
         self, x: Tensor, targets: Tensor, words: Tensor, embedding: Tensor
@@ -252,17 +303,30 @@ class Softmax(nn.Module):
 
     @torch.no_grad()
     def log_prob(
-        self, x: Tensor, targets: Tensor, embedding: Tensor, temperature: float = 1.0
+        self,
+        x: Tensor,
+        targets: Tensor,
+        embedding: Tensor,
+        temperature: float = 1.0,
+        tempering: Tempering = "mixture",
     ) -> Tensor:
         """ln p(target | x) for each token, shaped like `targets`, 0 for padding; no gradient.
 
-        x is as in `nll_sum`, the temperature as in `log_probs`.
+        x is as in `nll_sum`, the temperature as in `log_probs`: that of the mixture. Of each
+        expert, p_tau(w) = sum_k pi_k softmax((W y_k + b) / tau)[w], which for one is the same.
         """
         weight = self._weight(embedding)
-        rows, kept = counted(x, targets)
+        rows, words = counted(x, targets)
         size = _block_tokens(weight, rows.shape[1] * self.experts)
-        blocks = zip(rows.split(size), kept[:, None].split(size), strict=True)
-        log_p = torch.cat([self._log_prob(*block, weight, temperature) for block in blocks])
+        blocks = list(zip(rows.split(size), words[:, None].split(size), strict=True))
+        kept = self._kept(targets, rows.shape[1], weight)
+        masks = [None] * len(blocks) if kept is None else kept.split(size)
+        log_p = torch.cat(
+            [
+                self._log_prob(*block, weight, temperature, tempering, own)
+                for block, own in zip(blocks, masks, strict=True)
+            ]
+        )
         return log_p.new_zeros(targets.shape).masked_scatter(targets >= 0, log_p)
 
     def log_probs(self, x: Tensor, embedding: Tensor, temperature: float = 1.0) -> Tensor:
@@ -276,19 +340,29 @@ class Softmax(nn.Module):
         whole = torch.cat([self._log_probs(block, weight, temperature) for block in blocks])
         return whole.reshape(*x.shape[:-1], len(weight))
 
-    def _log_prob(self, x: Tensor, target: Tensor, weight: Tensor, temperature: float) -> Tensor:
+    def _log_prob(
+        self,
+        x: Tensor,
+        target: Tensor,
+        weight: Tensor,
+        temperature: float,
+        tempering: Tempering,
+        kept: Tensor | None = None,
+    ) -> Tensor:
         """x (n, D, H), t (n, 1) -> ln p_tau(t) (n,)."""
         components = x.shape[1] * self.experts
-        if components > 1 and temperature != 1:
-            return self._log_probs(x, weight, temperature).gather(1, target).squeeze(1)
-        y, log_weights = self._components(x, weight)
+        if components > 1 and temperature != 1 and tempering == "mixture":
+            return self._log_probs(x, weight, temperature, kept).gather(1, target).squeeze(1)
+        y, log_weights = self._components(x, weight, kept)
         logits = functional.linear(y.flatten(0, 1) / temperature, weight, self.bias / temperature)
         log_p, _ = _exponentiate(logits, target.repeat_interleave(components, 0))
         return (log_weights + log_p.view(-1, components)).logsumexp(1)
 
-    def _log_probs(self, x: Tensor, weight: Tensor, temperature: float) -> Tensor:
+    def _log_probs(
+        self, x: Tensor, weight: Tensor, temperature: float, kept: Tensor | None = None
+    ) -> Tensor:
         """x (n, D, H) -> ln p_tau (n, V)."""
-        y, log_weights = self._components(x, weight)
+        y, log_weights = self._components(x, weight, kept)
         log_p = functional.linear(y, weight, self.bias)
         if y.shape[1] > 1:
             log_p = (log_p.log_softmax(2) + log_weights[..., None]).logsumexp(1, keepdim=True)

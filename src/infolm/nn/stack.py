@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import PackedSequence
 from infolm.nn.cells.base import Cell, State
 from infolm.nn.dropout import Rates, locked_dropout, step_dropout
 
-Connections = Literal["stacked", "skip", "residual"]
+Connections = Literal["stacked", "skip", "skip-raw", "residual"]
 
 
 class StackOutput(NamedTuple):
@@ -27,11 +27,13 @@ class Stack(nn.Module):
 
         stacked     layer l reads d^{l-1}                  the output is h^L
         skip        layer l reads d^{l-1}                  the output is d^1 + ... + d^L
+        skip-raw    layer l reads d^{l-1}                  the output is h^1 + ... + h^L
         residual    layer l reads d^1 + ... + d^{l-1}      the output is d^1 + ... + d^L
 
-    Stacked are AWD-LSTM's layers (Merity et al. 2017, section 4.2), skip those of Melis et al.
-    (2020), residual those of Melis (2023, section 4.2). The input is not in the sums. Two layers
-    of skip and of residual are the same.
+    Stacked are AWD-LSTM's layers (Merity et al. 2017, section 4.2), skip-raw those of Melis et al.
+    (2020) in their program, residual those of Melis (2023, section 4.2), who drops before the sum.
+    skip has the layers of the one and the dropout of the other. The input is not in the sums. Two
+    layers of skip and of residual are the same, and without dropout those of skip-raw too.
     """
 
     def __init__(
@@ -64,9 +66,12 @@ class Stack(nn.Module):
             after.append(new)
             if self.connections == "stacked" and len(layers) == len(self.cells):
                 return StackOutput(h, layers, after)
-            x = self.drop(h, self.rates.hidden, self.training, sizes, copies)
+            raw = self.connections == "skip-raw"
+            if not (raw and len(layers) == len(self.cells)):  # what nobody reads is not dropped
+                x = self.drop(h, self.rates.hidden, self.training, sizes, copies)
             if self.connections != "stacked":
-                total = x if total is None else total + x
+                summand = h if raw else x
+                total = summand if total is None else total + summand
             if self.connections == "residual":
                 x = cast(Tensor, total)
         return StackOutput(cast(Tensor, total), layers, after)

@@ -14,6 +14,9 @@ from infolm.models.base import ModelConfig
 from infolm.registry import Registry
 from infolm.section import Section
 
+TIES = "ties"
+"""The term beside `accuracy`: the share of what it counts where the right one was tied."""
+
 
 @dataclass
 class Estimate:
@@ -55,6 +58,11 @@ class Stateful(ABC):
         """Hear what a validation found and led to, at which share of training; gives events of its
         own. terms: the parts of the validation loss, if it has any."""
         return []
+
+    def held_out(self, model: Any) -> Mapping[str, float]:
+        """What is worth knowing of it on text that is not learnt from, by name; read at each
+        validation, with the weights that are the answer."""
+        return {}
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]: ...

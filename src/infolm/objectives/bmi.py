@@ -8,9 +8,10 @@ something to keep. Phase two, once the critic has learnt, raises that informatio
 itself says: it learns to go on with sentences from near by, weighted by the critic's scores.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -20,11 +21,12 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from infolm.data.corpora import Corpus
-from infolm.data.pairs import PairBatch, SentencePairs, Sentences, segments, sentences
+from infolm.data.pairs import HeldOutPairs, PairBatch, SentencePairs, Sentences, segments, sentences
 from infolm.data.stream import PADDING
 from infolm.errors import InfolmError
 from infolm.information import bounds
-from infolm.information.critics import Critic, FiveWay
+from infolm.information.critics import BMI_HIDDEN, Critic, FiveWay
+from infolm.information.ties import above
 from infolm.models.language import LanguageModel
 from infolm.objectives.base import REGULARISERS, Estimate, Learner, RegulariserConfig, Setup
 from infolm.optimisation.optimisers import load_optimiser
@@ -34,11 +36,19 @@ TRIGGERED = "triggered"
 """The event of the averager's that begins phase two."""
 PHASE_TWO = "phase two"
 """The event that says so."""
+STDERR = "_stderr"
+"""What follows the name of a held-out quantity in the name of its standard error."""
+
+
+READ = 64
+"""Sentences that are encoded at a time where nothing is learnt."""
 
 
 class CriticConfig(Section):
-    """The critic's optimiser, Adam."""
+    """The critic and its optimiser, Adam."""
 
+    hidden: int = Field(BMI_HIDDEN, ge=1, description="units of its one hidden layer")
+    dropout: float = Field(0.0, ge=0, lt=1, description="share of these units dropped in training")
     learning_rate: float = Field(2e-4, gt=0, description="of a step")
     weight_decay: float = Field(1e-6, ge=0, description="added to the gradient times the weight")
 
@@ -47,10 +57,19 @@ class CriticConfig(Section):
 class BmiConfig(RegulariserConfig):
     """A mutual-information regulariser: BMI-base, and with phase two BMI-full."""
 
+    # Phase two had the weight of phase one, and was divided by the mean length of a sentence.
+    former_defaults: ClassVar[Mapping[str, Any]] = {"phase_two_weight": None}
+
     kind = "bmi"
     about = "mutual information of neighbouring sentences"
-    weight: float = Field(0.1, gt=0, description="of the regulariser beside the objective")
+    weight: float = Field(0.1, gt=0, description="of phase one beside the objective")
     phase_two: bool = Field(True, description="BMI-full: importance-weighted RAML after a while")
+    phase_two_weight: float | None = Field(
+        1.0,
+        gt=0,
+        description="of phase two beside the objective, its weighted loss divided by all tokens of "
+        "the batch's drawn sentences; none: weight times the pairs of the batch",
+    )
     switch: float = Field(
         0.5,
         ge=0,
@@ -75,17 +94,17 @@ class BmiConfig(RegulariserConfig):
 
     def build(self, setup: Setup) -> tuple[SentencePairs, "Bmi"]:
         feed = SentencePairs(self.text(setup.corpus), self.batch, self.geometric, setup.seed)
-        return feed, Bmi(self, setup.model)
+        return feed, Bmi(self, setup.model, self.held_out(setup.corpus, "valid"))
+
+    def held_out(self, corpus: Corpus, split: str) -> HeldOutPairs | None:
+        """Pairs of a split that the critic is read on; None where there are too few."""
+        return HeldOutPairs.draw(self._cut(corpus, split), self.batch, self.segment or self.longest)
 
     def text(self, corpus: Corpus) -> Sentences:
         """The training split as the sentences that are read, none above the limit."""
-        tokens, tokenizer = corpus.splits["train"].tokens, corpus.tokenizer
-        if self.segment:
-            return segments(tokens, self.segment)
-        ends = [tokenizer.number(end, "regularisers.bmi.ends") for end in self.ends]
-        found = sentences(tokens, tokenizer.eos, ends, corpus.heading)
+        found = self._cut(corpus, "train")
         sizes = np.diff(found.bounds)
-        if sizes.max(initial=0) > self.longest:
+        if not self.segment and sizes.max(initial=0) > self.longest:
             raise InfolmError(
                 f"sentence {sizes.argmax() + 1:,} of the training split has {sizes.max():,} "
                 f"tokens, more than regularisers.bmi.longest, {self.longest:,}: raise that, name "
@@ -93,6 +112,13 @@ class BmiConfig(RegulariserConfig):
                 "cut the text into equal stretches by regularisers.bmi.segment=40"
             )
         return found
+
+    def _cut(self, corpus: Corpus, split: str) -> Sentences:
+        tokens, tokenizer = corpus.splits[split].tokens, corpus.tokenizer
+        if self.segment:
+            return segments(tokens, self.segment)
+        ends = [tokenizer.number(end, "regularisers.bmi.ends") for end in self.ends]
+        return sentences(tokens, tokenizer.eos, ends, corpus.heading)
 
     def fault(self, recipe: Any) -> str | None:
         if recipe.model.capability != "language":
@@ -157,7 +183,7 @@ def continuation_nll(model: LanguageModel, x: Tensor, y: Tensor, weights: Tensor
     packed = pack(read, count)
     output = model(packed, model.initial_state(x.shape[1]))
     shares = pack(weights.expand(len(read), -1), count).data
-    return model.nll_sum(output.dropped, pack(targets, count).data, shares)
+    return model.nll_sum(output.dropped, pack(targets, count).data, shares, packed.batch_sizes)
 
 
 def paired(critic: Critic, x: Tensor, y: Tensor) -> Tensor:
@@ -174,20 +200,64 @@ def importance_weights(reward: Tensor, log_proposal: Tensor, beta: float) -> Ten
     return (reward / beta - log_proposal).softmax(0)
 
 
+def accuracy(positive: Tensor, negative: Tensor) -> Tensor:
+    """The share of pairs that a critic tells: (..., M), (..., M, K) -> (...,).
+
+    A pair is taken for neighbours where its score is above 0. Positive and negative pairs weigh
+    alike, and a score of 0, which says nothing, counts a half.
+    """
+    right, wrong = (above(scores).to(scores.dtype) for scores in (positive, negative))
+    return (right.mean(-1) + 1 - wrong.mean((-2, -1))) / 2
+
+
+class Reading(NamedTuple):
+    """A quantity of a critic on pairs that nothing was learnt from.
+
+    stderr: from the spread over groups of pairs; None where there is one group alone.
+    """
+
+    value: float
+    stderr: float | None
+
+
+def read_scores(scores: Tensor) -> dict[str, Reading]:
+    """The bounds and the accuracy of all scores of G groups, (G, M, M), neighbours on the diagonal.
+
+    `jensen_shannon` (eq. 6) and `accuracy` are means over the groups. `mine` (eq. 4) has one mean
+    of e^D, over the negative pairs of all groups, so that its logarithm is not high on average as
+    that of a batch is; its error is that of the linearised bound.
+    """
+    positive, negative = bounds.contrast(scores.double())
+    log_means = bounds.log_mean_exp(negative, (-2, -1))
+    log_mean = bounds.log_mean_exp(log_means)
+    spreads = {
+        "jensen_shannon": bounds.jensen_shannon(positive, negative),
+        "accuracy": accuracy(positive, negative),
+        "mine": positive.mean(-1) - (log_means - log_mean).exp(),
+    }
+    values = {name: each.mean().item() for name, each in spreads.items()}
+    values["mine"] = (positive.mean() - log_mean).item()
+    groups = len(scores)
+    return {
+        name: Reading(values[name], each.std().item() / math.sqrt(groups) if groups > 1 else None)
+        for name, each in spreads.items()
+    }
+
+
 @contextmanager
-def without_dropout(model: nn.Module) -> Iterator[None]:
-    """Inside, the model is in evaluation mode and no gradient is kept."""
-    training = model.training
-    model.eval()
-    try:
+def without_dropout(*modules: nn.Module) -> Iterator[None]:
+    """Inside, the modules are in evaluation mode and no gradient is kept."""
+    with ExitStack() as after:
+        for module in modules:
+            after.callback(module.train, module.training)
+            module.eval()
         with torch.no_grad():
             yield
-    finally:
-        model.train(training)
 
 
 class Bmi(Learner):
-    """loss = -I~ + [phase two] R, with phi the `encode` of the model itself and D a `FiveWay`.
+    """weight loss = -weight I~ + [phase two] weight_2 R / M, with phi the `encode` of the model
+    itself and D a `FiveWay`.
 
         I~ = E_pos[-softplus(-D(phi_x, phi_y))] - E_neg[softplus(D(phi_x, phi_y'))]        (eq. 6)
         R  = -sum_i w_i ln Q(Y_i | X_i) / n        w_i ~ exp(r_i / beta) / G_i             (eq. 17)
@@ -197,19 +267,26 @@ class Bmi(Learner):
     M - 1 next sentences of the others, which were drawn independently of it. So eq. 6 has the
     expectation it has with one random sentence for each X, and less variance. Y is drawn by G from
     near the true next sentence Y*. The weights are constants; n is the mean length of the Y's, so
-    that R is in nats per token as the likelihood is: per sentence it would outweigh the rest.
+    that R is in nats per token as the likelihood is. The authors' program divides by the length of
+    all M of them and has a weight for that, weight_2 = `phase_two_weight`: hence R / M. Where that
+    is None it is weight M, so that both phases have the same weight in nats per token.
     The reward is read without dropout; that of Y* itself is then 0.
 
     Of the terms, `jensen_shannon` is I~, at most 0, and -2 ln 2 where D knows nothing; `mine`
     the bound on the mutual information that D gives on this batch (eq. 4); `accuracy` the share of
     pairs that D tells, positive and negative ones weighing alike. In phase two `raml` is R,
     `reward` the mean r, and `effective` 1 / (M sum_i w_i^2), 1 where all weights are alike.
+
+    held_out: pairs of the validation split, on which the first three are read at each validation.
     """
 
-    def __init__(self, config: BmiConfig, model: LanguageModel) -> None:
-        self.config = config
+    def __init__(
+        self, config: BmiConfig, model: LanguageModel, held_out: HeldOutPairs | None = None
+    ) -> None:
+        self.config, self.pairs = config, held_out
         size = sum(model.widths)
-        self.critic = FiveWay(size, size).to(model.device)
+        critic = FiveWay(size, size, config.critic.hidden, config.critic.dropout)
+        self.critic = critic.to(model.device)
         rate, decay = config.critic.learning_rate, config.critic.weight_decay
         self.optimiser = optim.Adam(self.critic.parameters(), lr=rate, weight_decay=decay)
         self.phase_two = config.phase_two and config.switch == 0
@@ -223,13 +300,18 @@ class Bmi(Learner):
             terms = {
                 "jensen_shannon": information.detach(),
                 "mine": bounds.donsker_varadhan(positive, negative),
-                "accuracy": ((positive > 0).float().mean() + (negative <= 0).float().mean()) / 2,
+                "accuracy": accuracy(positive, negative),
             }
         if self.phase_two:
             raml, said = self._raml(model, batch)
-            loss = loss + raml
+            loss = loss + self._share(len(positive)) * raml
             terms |= said
         return Estimate(loss, {"loss": loss.detach(), **terms}, len(positive))
+
+    def _share(self, pairs: int) -> float:
+        """What R is multiplied by in the loss, which has a weight of its own."""
+        weight = self.config.phase_two_weight
+        return 1.0 if weight is None else weight / (self.config.weight * pairs)
 
     def _raml(self, model: LanguageModel, batch: PairBatch) -> tuple[Tensor, dict[str, Tensor]]:
         reward = self.reward(model, batch)
@@ -241,10 +323,40 @@ class Bmi(Learner):
 
     def reward(self, model: LanguageModel, batch: PairBatch) -> Tensor:
         """r of each sentence that was drawn, (M,)."""
-        with without_dropout(model):
+        with without_dropout(model, self.critic):
             read = encode(model, beside([batch.x, batch.y, batch.drawn]))
             x, y, drawn = read.chunk(3)
             return paired(self.critic, x, drawn) - paired(self.critic, x, y)
+
+    def read(self, model: LanguageModel, held_out: HeldOutPairs) -> dict[str, Reading]:
+        """What the critic knows of pairs that nothing was learnt from; see `read_scores`."""
+        numbers, text, device = held_out.sentences, held_out.text, model.device
+        sizes = np.diff(text.bounds)[numbers]
+        by_size = numbers[np.argsort(sizes, kind="stable")]  # so that there is little padding
+        places = torch.from_numpy(np.argsort(by_size))
+        with without_dropout(model, self.critic):
+            codes = torch.cat(
+                [
+                    encode(model, torch.from_numpy(text.read(by_size[at : at + READ])).to(device))
+                    for at in range(0, len(by_size), READ)
+                ]
+            )[places.to(device)]
+            x, y = (
+                codes[torch.from_numpy(np.searchsorted(numbers, held_out.first + after)).to(device)]
+                for after in (0, 1)
+            )
+            scores = [self.critic(*group) for group in zip(x, y, strict=True)]
+        return read_scores(torch.stack(scores))
+
+    def held_out(self, model: LanguageModel) -> dict[str, float]:
+        if self.pairs is None:
+            return {}
+        found: dict[str, float] = {"pairs": self.pairs.pairs}
+        for name, (value, stderr) in self.read(model, self.pairs).items():
+            found[name] = value
+            if stderr is not None:
+                found[f"{name}{STDERR}"] = stderr
+        return found
 
     def step(self) -> None:
         self.optimiser.step()
@@ -270,6 +382,12 @@ class Bmi(Learner):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        learnt, wanted = len(state["critic"]["of_x.weight"]), self.config.critic.hidden
+        if learnt != wanted:
+            raise InfolmError(
+                f"the critic that was learnt has {learnt} hidden units, and "
+                f"regularisers.bmi.critic.hidden is {wanted}: set it to {learnt}"
+            )
         self.critic.load_state_dict(state["critic"])
         load_optimiser(self.optimiser, state["optimiser"])
         self.phase_two = self.config.phase_two and (self.phase_two or state["phase_two"])

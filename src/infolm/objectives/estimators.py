@@ -29,6 +29,8 @@ from torch.nn.functional import pad
 
 Estimator = Literal["elbo", "iwae", "stl", "dreg", "reinforce", "vimco"]
 Augmentation = Literal["none", "kl", "renyi", "power"]
+Grouping = Literal["likelihood", "information"]
+"""Which parts of the objective share their samples; see `information`."""
 REPARAMETRISED = ("elbo", "iwae", "stl", "dreg")
 """Estimators whose gradient goes through the code, which must be continuous."""
 LEAST = 1e-6
@@ -135,7 +137,8 @@ def mean_log_likelihood(draws: Draws, alpha: float = 1.0) -> Quantity:
 @dataclass(frozen=True)
 class Settings:
     """Which objective, by which estimator. samples, mi_samples: codes for the likelihood, and for
-    the mutual information; of the same draw, the first so many."""
+    the mutual information; of the same draw, the first so many. grouping: what the former and what
+    the latter are for, where they differ."""
 
     estimator: Estimator = "iwae"
     augment: Augmentation = "none"
@@ -143,6 +146,7 @@ class Settings:
     mi_samples: int = 1
     weight: float = 0.0
     alpha: float = 1.0
+    grouping: Grouping = "likelihood"
 
     @property
     def drawn(self) -> int:
@@ -156,17 +160,24 @@ def information(settings: Settings, draws: Draws) -> Quantity:
         kl       U - S                               (eq. 5.12)
         renyi    (S_alpha - alpha S) / (alpha - 1)   Renyi's divergence in its place (eq. 5.16)
 
-    Of one sample both are ln q(z | x) / p(z), or with the ELBO the exact KL(q(z | x) || p(z)); as
-    alpha tends to 1 renyi is kl, sample by sample. With v = p(z | x) / q(z | x), the bias of U - S
-    is (Var_q(v) / 2 - Cov_p(z|x)(v, ln p(x | z))) / K to first order: upwards where q is narrower
-    than p(z | x), but not always, as proposition 9 has it. Where q is the prior it is downwards,
-    and one sample says 0.
+    U and S_alpha are of `settings.mi_samples`, M, and S is of the samples of the grouping: with
+    `likelihood` of `settings.samples`, K, as all that estimates ln p(x) is; with `information` of
+    M, as all that estimates the divergence is.
+
+    Of one sample, K = M = 1, both are ln q(z | x) / p(z), or with the ELBO the exact KL(q(z | x) ||
+    p(z)); as alpha tends to 1 and K = M, renyi is kl, sample by sample. With v = p(z | x) / q(z |
+    x), the bias of U - S is (Var_q(v) / 2 - Cov_p(z|x)(v, ln p(x | z))) / K to first order: upwards
+    where q is narrower than p(z | x), but not always, as proposition 9 has it. Where q is the prior
+    it is downwards, and one sample says 0.
     """
     bound = mean_log_likelihood if settings.estimator == "elbo" else log_mean_weight
+    ours = draws.first(settings.mi_samples)
+    by_likelihood = settings.grouping == "likelihood"
+    likelihood = bound(draws.first(settings.samples) if by_likelihood else ours)
     if settings.augment == "renyi":
         alpha = settings.alpha
-        return (1 / (alpha - 1)) * (bound(draws, alpha) - alpha * bound(draws))
-    return weighted_log_likelihood(draws) - bound(draws)
+        return (1 / (alpha - 1)) * (bound(ours, alpha) - alpha * likelihood)
+    return weighted_log_likelihood(ours) - likelihood
 
 
 def augmented(settings: Settings, draws: Draws) -> Quantity:
@@ -175,6 +186,16 @@ def augmented(settings: Settings, draws: Draws) -> Quantity:
         none           S                         ~ ln p(x)
         kl, renyi      S + lambda information    ~ ln p(x) + lambda KL(p(z | x) || p(z))  (eq. 5.6)
         power          S_alpha / alpha           renyi with lambda = (alpha - 1) / alpha (eq. 5.18)
+
+    With K samples for the likelihood and M for the information, by the grouping:
+
+                       likelihood (eqs. 5.11, 5.15)              information (eqs. 5.12, 5.16)
+        kl             (1 - lambda) S_K + lambda U_M             S_K + lambda (U_M - S_M)
+        renyi          a S_alpha,M - (a alpha - 1) S_K           S_K + a (S_alpha,M - alpha S_M)
+
+    with a = lambda / (alpha - 1). They are the same where K = M. Not all of them have a maximum
+    with Gaussian codes: -r_k of a single sample grows faster with the width of q than S of several
+    falls (docs/monte-carlo.md).
 
     One sample: the beta-VAE with beta = 1 - lambda, for power 1 / alpha (proposition 13).
     """
@@ -186,8 +207,7 @@ def augmented(settings: Settings, draws: Draws) -> Quantity:
         case "power":
             return (1 / settings.alpha) * bound(ours, settings.alpha)
         case _:
-            term = information(settings, draws.first(settings.mi_samples))
-            return bound(ours) + settings.weight * term
+            return bound(ours) + settings.weight * information(settings, draws)
 
 
 class Coefficients(NamedTuple):

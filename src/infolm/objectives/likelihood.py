@@ -2,6 +2,7 @@
 
 from typing import ClassVar, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -17,6 +18,12 @@ class ActivationConfig(ObjectiveConfig):
     kind: str
     ar: float = Field(0.0, ge=0, description="activation regularisation, alpha")
     tar: float = Field(0.0, ge=0, description="temporal activation regularisation, beta")
+    state_reset: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="probability that a stream's carried state is set to 0 before a window",
+    )
 
 
 @OBJECTIVES.register
@@ -54,13 +61,26 @@ def _mean_square(x: Tensor, counted: Tensor | None) -> Tensor:
     return (x if counted is None else x[counted]).square().mean()
 
 
-def read(model: LanguageModel, batch: Batch, carry: State | None, samples: int = 1) -> Output:
+def read(
+    model: LanguageModel,
+    batch: Batch,
+    carry: State | None,
+    samples: int = 1,
+    state_reset: float = 0.0,
+) -> Output:
     """The model's output on the batch, `samples` copies of it side by side: (T, D B, H).
 
-    It goes on from the state `carry`, or from zeros where there is none or the batch is fresh.
+    It goes on from the state `carry`, or from zeros where there is none or the batch is fresh, or
+    where a stream is `reset` in training.
     """
+    streams = batch.tokens.shape[1]
     if batch.fresh or carry is None:
-        carry = model.initial_state(batch.tokens.shape[1] * samples)
+        carry = model.initial_state(streams * samples)
+    elif model.training and state_reset:
+        # The samples of a stream together: it starts anew now and then, as a text does that is
+        # measured (the program of Melis et al. 2020 has 0.01). Without it, no number is drawn.
+        kept = torch.rand(streams, device=batch.tokens.device) >= state_reset
+        carry = model.kept(carry, kept.repeat(samples))
     return model(batch.tokens.repeat(1, samples), carry)
 
 
@@ -108,7 +128,7 @@ class Likelihood:
 
     def __call__(self, model: LanguageModel, batch: Batch, carry: State | None) -> Estimate:
         samples = self.config.dropout_samples
-        output = read(model, batch, carry, samples)
+        output = read(model, batch, carry, samples, self.config.state_reset)
         x = output.dropped
         if samples > 1:  # (T, D B, H) -> (T, B, D, H)
             x = x.unflatten(1, (samples, -1)).transpose(1, 2)

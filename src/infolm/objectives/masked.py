@@ -1,5 +1,6 @@
 """Objectives of an encoder that is shown a part of each sequence: MLM, MLM-NCE, InfoWord."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -70,6 +71,13 @@ class InfoWordConfig(NegativesConfig):
     kind: Literal["infoword"] = "infoword"
     lambda_mlm: float = Field(1.0, ge=0, description="the weight of the words")
     lambda_dim: float = Field(0.4, ge=0, description="the weight of the n-grams; paper: 0.4 to 1")
+    dim_pairs: Literal["masked", "all"] = Field(
+        "masked",
+        description="which n-grams are to be found by their sequence: those it shows as [MASK]s, "
+        "or all that are hidden, of which it shows one in ten as it is",
+    )
+
+    former_defaults: ClassVar[Mapping[str, Any]] = {"dim_pairs": "all"}
 
     def build(self, setup: Setup) -> "InfoWord":
         return InfoWord(self, self.among(setup), setup.corpus.tokenizer.special.pad)
@@ -109,6 +117,12 @@ class InfoWord:
     the [CLS] of its own reading by the same Transformer; f(a, b) = g(b) . g(a). S is b and the
     n-grams of the batch's other sequences. lambda_DIM = 0 is MLM-NCE, whose words cost what they do
     there: no n-gram is read.
+
+    In the paper a is "masked at position i to j" where b stands, while I_MLM is BERT's but for its
+    negatives, with 80/10/10. Both hold in one reading: with `dim_pairs: masked` the pairs (a, b)
+    are those whose span is all [MASK] in a, four in five. The other n-grams are still in S, for
+    their fate does not depend on what they say, so |S| is the same. `all` has every hidden n-gram
+    as a pair, and one in ten of them can be read off a.
     """
 
     def __init__(self, config: InfoWordConfig, among: Among, pad: int) -> None:
@@ -120,14 +134,15 @@ class InfoWord:
         if not config.lambda_dim:
             return Estimate(config.lambda_mlm * words.loss, words.terms, words.count)
         ngrams = model(batch.ngrams, mask=(batch.ngrams != self.pad).long())
-        lost = ngrams_of_sequences(hidden[:, 0], ngrams[:, 0], batch.owners).estimate()
+        pairs = ngrams_of_sequences(hidden[:, 0], ngrams[:, 0], batch.owners)
+        if config.dim_pairs == "masked":
+            pairs = Contrast(pairs.value[batch.masked], pairs.size[batch.masked])
+        lost = pairs.estimate()
         loss = config.lambda_mlm * words.loss + config.lambda_dim * lost.loss
-        terms = {
-            **words.terms,
-            "dim": lost.loss.detach(),
-            "dim_information": lost.terms["information"],
-            "loss": loss.detach(),
-        }
+        terms = dict(words.terms)
+        if lost.count:  # a very small batch may have no such pair
+            terms |= {"dim": lost.loss.detach(), "dim_information": lost.terms["information"]}
+        terms["loss"] = loss.detach()
         per = {"dim": lost.count, "dim_information": lost.count}
         return Estimate(loss, terms, words.count, per=per)
 

@@ -1,5 +1,6 @@
 """Mutual-information constrained Monte Carlo objectives (Melis 2023, chapter 5)."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -15,6 +16,7 @@ from infolm.objectives.estimators import (
     Coefficients,
     Draws,
     Estimator,
+    Grouping,
     Settings,
     estimated,
     gated,
@@ -25,7 +27,7 @@ from infolm.objectives.estimators import (
 from infolm.objectives.sentence import LatentObjectiveConfig
 
 DECAY = 0.99
-"""Of the running mean that is REINFORCE's baseline."""
+"""Of the running mean that can be REINFORCE's baseline."""
 
 
 @OBJECTIVES.register
@@ -43,6 +45,8 @@ class MonteCarloConfig(LatentObjectiveConfig):
             "power": ("lambda", "mi_samples"),
         }
     }
+    former_defaults: ClassVar[Mapping[str, Any]] = {"grouping": "information", "baseline": "mean"}
+
     kind: Literal["monte-carlo"] = "monte-carlo"
     estimator: Estimator = Field(
         "dreg", description="of the gradient; reinforce and vimco are for categorical codes too"
@@ -52,15 +56,20 @@ class MonteCarloConfig(LatentObjectiveConfig):
     )
     samples: int = Field(1, ge=1, description="codes of a sentence for the likelihood")
     mi_samples: int | None = Field(
-        None,
-        ge=1,
-        description="codes for the mutual information; none: the same ones. One of several has no "
-        "maximum with Gaussian codes",
+        None, ge=1, description="codes for the mutual information; none: the same ones"
+    )
+    grouping: Grouping = Field(
+        "likelihood",
+        description="where mi_samples differ, samples are for: likelihood, all of ln p(x), as in "
+        "eqs. 5.11 and 5.15; information, ln p(x) but in the divergence, as in 5.12 and 5.16",
     )
     weight: float = Field(
         0.0, alias="lambda", lt=1, description="of the mutual information, with kl and renyi"
     )
     alpha: float = Field(1.0, gt=0, description="the power in renyi and power; renyi: not 1")
+    baseline: Literal["none", "mean"] = Field(
+        "none", description="of reinforce: none, or a running mean of the objective per token"
+    )
     masks: Literal["sentence", "sample"] = Field(
         "sentence", description="dropout masks: one for all codes of a sentence, or for each code"
     )
@@ -115,6 +124,10 @@ class MonteCarloConfig(LatentObjectiveConfig):
     @property
     def words(self) -> str:
         settings = [f"{self.estimator} of {self.samples:,} sample{'s'[: self.samples != 1]}"]
+        if self.estimator == "reinforce" and self.baseline != "none":
+            settings.append(f"baseline {self.baseline}")
+        if self.mi_samples not in (None, self.samples):
+            settings.append(f"{self.mi_samples:,} for the information (grouping {self.grouping})")
         if self.augment in ("kl", "renyi"):
             settings.append(f"{self.augment} with lambda {self.weight:g}")
         if self.augment == "power":
@@ -132,14 +145,16 @@ class MonteCarloConfig(LatentObjectiveConfig):
             self.mi_samples or self.samples,
             self.weight,
             self.alpha,
+            self.grouping,
         )
 
 
 class MonteCarlo(Stateful):
     """loss = -1/B sum_i O(x_i), the negative of `estimators.augmented`, in nats per sentence.
 
-    Codes z_1 ... z_K ~ q(z | x), and the gradient is that of `config.estimator`. The baseline of
-    reinforce is the running mean of O per token of the batches before, times the sentence's tokens.
+    Codes z_1 ... z_K ~ q(z | x), and the gradient is that of `config.estimator`. reinforce has no
+    baseline, as in the thesis; with `config.baseline` mean it is the running mean of O per token of
+    the batches before, times the sentence's tokens.
 
     Of the terms, `nll` is -S in nats per token, a bound that is tighter the more samples there are;
     `information` the estimate of KL(p(z | x) || p(z)), U - S or Renyi's, and `kl` the
@@ -175,7 +190,7 @@ class MonteCarlo(Stateful):
     def terms(self, draws: Draws, tokens: int) -> dict[str, Tensor]:
         """What is recorded of a batch with so many tokens."""
         ours = draws.first(self.settings.samples)
-        found = information(self.settings, draws.first(self.settings.mi_samples)).value
+        found = information(self.settings, draws).value
         return {
             "nll": -log_mean_weight(ours).value.sum() / tokens,
             "information": found.mean(),
@@ -184,6 +199,8 @@ class MonteCarlo(Stateful):
 
     def _baseline(self, lengths: Tensor) -> Tensor:
         """(B,), of sentences with so many tokens."""
+        if self.config.baseline == "none":
+            return torch.zeros_like(lengths)
         return self.mean / max(1 - DECAY**self.batches, 1e-12) * lengths
 
     def _heard(self, per_token: float) -> None:

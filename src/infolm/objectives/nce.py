@@ -36,13 +36,19 @@ class NceConfig(ActivationConfig):
         return Nce(self, counts)
 
     def fault(self, recipe: Any) -> str | None:
-        experts = recipe.model.softmax.experts
-        if experts == 1:
-            return None
-        return (
-            "objective.kind is nce, which needs the scores of a single softmax, but model."
-            f"softmax.experts is {experts}: set that to 1, or objective.kind to likelihood"
-        )
+        softmax = recipe.model.softmax
+        if softmax.experts > 1:
+            return (
+                "objective.kind is nce, which needs the scores of a single softmax, but model."
+                f"softmax.experts is {softmax.experts}: set that to 1, or objective.kind to "
+                "likelihood"
+            )
+        if getattr(softmax, "dropout", 0):
+            return (
+                "objective.kind is nce, whose scores are of whole latent vectors, but model.softmax"
+                ".dropout drops them: set that to 0, or objective.kind to likelihood"
+            )
+        return None
 
 
 class Nce:
@@ -69,7 +75,7 @@ class Nce:
         self.noise = Noise(counts, config.power)
 
     def __call__(self, model: LanguageModel, batch: Batch, carry: State | None) -> Estimate:
-        output = read(model, batch, carry)
+        output = read(model, batch, carry, state_reset=self.config.state_reset)
         rows, targets = counted(output.dropped, batch.targets)
         loss, terms = self._contrast(model, rows.squeeze(1), targets)
         return regularised(model, loss, terms, output, batch.targets, self.config)

@@ -8,11 +8,12 @@ from torch import Tensor
 from torch.nn import functional
 
 from infolm.data.sentence_pairs import SentencePairBatch
+from infolm.information import ties
 from infolm.information.bounds import jensen_shannon_information
 from infolm.models.encoder import Encoder
 from infolm.nn.contrast import info_nce
 from infolm.nn.gather import gather
-from infolm.objectives.base import OBJECTIVES, Estimate, Needs, Setup
+from infolm.objectives.base import OBJECTIVES, TIES, Estimate, Needs, Setup
 from infolm.objectives.encoding import PIECES, EncoderObjectiveConfig
 from infolm.objectives.words import Contrast
 
@@ -63,7 +64,8 @@ class NextSentence:
     """I_NSP: a is a sentence, b the one that follows it (Kong et al. 2020, appendix A).
 
     f(a, b) = psi . g([CLS] a [SEP] b [SEP]), g the encoder's last layer at [CLS]. `accuracy` is the
-    share of the a whose true b has the highest score.
+    share of the a whose true b has the highest score; where others have it too it counts 1 / their
+    number, and `ties` is the share of such a.
     """
 
     def __init__(self, config: NextSentenceConfig) -> None:
@@ -75,6 +77,7 @@ class NextSentence:
         )
         scores = (model(tokens, mask, segments)[:, 0] @ model.psi).view(batch.tokens.shape[:2])
         estimate = self.form(scores)
-        right = gather(scores[:, 0] > scores[:, 1:].amax(1))
-        estimate.terms["accuracy"] = right.float().mean()
+        better, tied = ties.standing(scores, scores[:, 0])
+        estimate.terms["accuracy"] = gather(ties.first(better, tied)).mean()
+        estimate.terms[TIES] = gather((tied > 1).float()).mean()
         return estimate

@@ -22,9 +22,11 @@ class Contrast(NamedTuple):
         """loss = ln |B| - InfoNCE, the cross entropy of telling b from the rest of B.
 
         That is `nll`; `information` is the bound, in nats per pair. The means are over the pairs of
-        all processes.
+        all processes, and 0 where there is none.
         """
         losses, values = gather(self.size - self.value), gather(self.value.detach())
+        if not len(losses):
+            return Estimate(losses.sum(), {"nll": values.sum(), "information": values.sum()}, 0)
         loss = losses.mean()
         terms = {"nll": loss.detach(), "information": values.mean()}
         return Estimate(loss, terms, len(losses))

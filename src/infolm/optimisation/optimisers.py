@@ -19,7 +19,12 @@ class OptimiserConfig(Section):
     if TYPE_CHECKING:
         kind: str
     learning_rate: float = Field(gt=0, description="of a step of the base length")
-    weight_decay: float = Field(0.0, ge=0, description="added to the gradient times the weight")
+    weight_decay: float = Field(
+        0.0, ge=0, description="times the weight, added to the gradient that has been clipped"
+    )
+    l2_penalty: float = Field(
+        0.0, ge=0, description="the same before it is clipped: half of it times w^2 is in the loss"
+    )
     clip: float | None = Field(None, gt=0, description="largest norm of the gradient; none: any")
     schedule: ScheduleConfig = ScheduleConfig()
 

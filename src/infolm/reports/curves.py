@@ -43,6 +43,7 @@ INK, MUTED, LINE, TRAINING, VALIDATION, EVENT, LONG_MEAN = (
 ROUTINE = {"switched": "-", "emptied": "-.", "restarted": ":"}
 """Events of the two means, and their lines: many, so they stand by the length alone."""
 IGNORANCE = "a critic that knows nothing"
+HELD_OUT = "on the validation split"
 
 Panel = tuple[float, Callable[[Axes], None]]
 """A height in inches, and what draws it."""
@@ -74,7 +75,7 @@ def perplexity_ticks(low: float, high: float) -> list[float]:
     """Round perplexities between exp(low) and exp(high): 1, 2, 5, 10, ... over a wide range,
     evenly spaced ones over a narrow range."""
     low, high = min(low, LARGEST), min(high, LARGEST)
-    bottom, top = math.exp(low), math.exp(high)
+    bottom, top = math.exp(min(low, 700)), math.exp(min(high, 700))
     if high - low < math.log(10):
         ticks = list(MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(bottom, top))
     else:
@@ -168,6 +169,7 @@ def draw_regulariser(history: History, name: str) -> str:
         axes.setdefault(quantity(each).axis, {})[each] = series
     if len(axes) > 1:
         axes.pop("", None)
+    held_out = history.held_out.get(name, {})
     description = " ".join(
         f"{quantity(each).label}: from {series.values[0]:.3f} to {series.values[-1]:.3f} "
         f"by step {series.steps[-1]:,}."
@@ -175,7 +177,10 @@ def draw_regulariser(history: History, name: str) -> str:
         for each, series in curves.items()
     )
     panels: list[Panel] = [
-        (1.2 + 0.6 * len(curves), partial(_draw_quantities, history=history, curves=curves))
+        (
+            1.2 + 0.6 * len(curves),
+            partial(_draw_quantities, history=history, curves=curves, held_out=held_out),
+        )
         for curves in axes.values()
     ]
     return _svg(panels, f"Course of the regulariser {name}", description, f"{name}-")
@@ -470,8 +475,11 @@ def _draw_after(axes: Axes, later: Series, history: History) -> None:
     _mark_epochs(axes, [mark for mark in history.epochs if mark[0] >= later.steps[0]])
 
 
-def _draw_quantities(axes: Axes, history: History, curves: dict[str, Series]) -> None:
-    """Curves of one axis, dashed what each is of a critic that knows nothing, and the switch."""
+def _draw_quantities(
+    axes: Axes, history: History, curves: dict[str, Series], held_out: dict[str, Series]
+) -> None:
+    """Curves of one axis, with circles what each is on the validation split, dashed what it is of a
+    critic that knows nothing, and the switch."""
     first = next(iter(curves))
     shown: list[float] = []
     colours = cycle((TRAINING, LONG_MEAN, VALIDATION))
@@ -487,6 +495,13 @@ def _draw_quantities(axes: Axes, history: History, curves: dict[str, Series]) ->
             gid=name,
         )
         shown += thin.since(math.ceil(OPENING * history.step)).values.tolist()
+        if name in held_out:
+            unseen = held_out[name].thinned(MARKERS)
+            style: dict[str, Any] = {"linewidth": 0.8, "linestyle": ":", "marker": "o"}
+            style["markersize"] = 3
+            axes.plot(unseen.steps, unseen.values, color=colour, gid=f"{name}-held-out", **style)
+            axes.plot([], [], color=MUTED, label=HELD_OUT, **style)
+            shown += unseen.values.tolist()
         if known.ignorance is not None:
             level, gid = known.ignorance, f"{name}-ignorance"
             axes.axhline(level, color=colour, linewidth=0.8, linestyle="--", gid=gid)

@@ -7,18 +7,21 @@ from typing import Any
 
 from infolm.config import Recipe, load_recipe
 from infolm.data.corpora import Corpus, truth
+from infolm.data.sentences import Lines
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation import measurement, suite
 from infolm.evaluation.latent import some
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.posterior import picture
+from infolm.evaluation.reading import Reading, reading
 from infolm.evaluation.suite import BASELINE, TrueLogProbs
-from infolm.families.base import corpus_of
 from infolm.families.contrastive.report import is_encoder
 from infolm.families.latent.report import LatentFindings, LatentPlots, has_codes
 from infolm.families.latent.run import LatentRun
+from infolm.families.recorded import corpus_of, recipe_of
 from infolm.families.running.run import LanguageRun
+from infolm.generation.latent import GREEDY, MEAN, reconstruct
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
 from infolm.models.encoder_decoder import EncoderDecoder
@@ -34,6 +37,8 @@ BASELINE_TOKENS = 10_000_000
 SAMPLES, SAMPLE_TOKENS, SAMPLE_SEED = 3, 60, 1
 RECONSTRUCTIONS, INTERPOLATION = 5, 9
 """Sentences of the validation split that are written anew, and the steps between two of them."""
+READ = 200
+"""Sentences that are written anew to see what the decoder makes of their codes."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +83,8 @@ class Findings:
     @classmethod
     def of(cls, run: Path) -> "Findings":
         folder = RunFolder.existing(run)
-        recipe, tokenizer = load_recipe(str(folder.recipe)), Tokenizer.load(folder.tokenizer)
+        folder.verify(folder.tokenizer)
+        recipe, tokenizer = recipe_of(folder), Tokenizer.load(folder.tokenizer)
         history = History.of(read_metrics(folder.metrics))
         drawn = plots(history)  # first: without matplotlib, all else would be in vain
         saved = [int(p.stem.split("-")[1]) for p in checkpoint.checkpoints(folder.checkpoints)]
@@ -175,7 +181,16 @@ def latent(folder: RunFolder, corpus: Corpus | None) -> LatentFindings | None:
         writer.sample(SAMPLES, run.deviation) if run.has_distribution else [],
         run.deviation,
         list(run.scales),
+        read_anew(run, some(text, READ, SAMPLE_SEED)) if run.model.ends else None,
     )
+
+
+def read_anew(run: LatentRun, lines: Lines) -> Reading:
+    """What the decoder makes of the codes of sentences."""
+    longest = int(lines.lengths.max())
+    written = reconstruct(run.model, lines, MEAN, GREEDY, longest, SAMPLE_SEED)
+    anew, sentences = ([each.tolist() for each in side] for side in (written, lines))
+    return reading(anew, sentences, run.different_codes(lines))
 
 
 def latent_plots(found: LatentFindings, recipe: Recipe) -> LatentPlots:

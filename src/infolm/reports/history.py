@@ -107,7 +107,8 @@ class History:
     training, validation: nats per token; of a sentence model the first is the loss given the code,
     and the second what the objective makes of it; of an encoder both are nats per hidden token or
     per whatever it tells. codes, contrasts: None for other models. regularisers: the terms besides
-    the main one, by name, of each the quantities, by name. candidates: the validation
+    the main one, by name, of each the quantities, by name; held_out: the same of what they are at
+    each validation, on its split. candidates: the validation
     losses of the iterate and of the means, by name, where several were measured; `validation` is
     that of the answer. averaged: whether a mean ever was the answer. length: of Two-Tailed
     Averaging's long mean, in iterates, after each validation. speed: tokens per second. events:
@@ -120,6 +121,7 @@ class History:
     codes: Codes | None
     contrasts: Contrasts | None
     regularisers: dict[str, dict[str, Series]]
+    held_out: dict[str, dict[str, Series]]
     candidates: dict[str, Series]
     averaged: bool
     length: Series
@@ -146,6 +148,7 @@ class History:
             codes=_codes(steps, validations, main.removesuffix("/nll")),
             contrasts=_contrasts(steps, validations, main.removesuffix("/nll")),
             regularisers=_regularisers(steps, main.removesuffix("/nll")),
+            held_out=_regularisers(validations, main.removesuffix("/nll")),
             candidates=losses if len(losses[LONG]) else {},
             averaged=any(r.get("answer", RAW) != RAW for r in validations),
             length=_series([_after(r, events) for r in validations], "long_length"),

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from infolm.objectives.bmi import STDERR
 from infolm.reports.history import History, Series
 
 ENOUGH = 5
@@ -88,6 +89,7 @@ def warnings(name: str, settings: Mapping[str, Any], history: History, finished:
     series, empty = history.regularisers[name], History.of([]).training
     found = [
         at_chance(series.get("accuracy", empty)),
+        by_heart(name, series.get("accuracy", empty), history.held_out.get(name, {})),
         beyond_the_batch(series.get("mine", empty), settings.get("batch")),
         never_begun(name, settings, series) if finished else "",
         one_decides(name, series.get("effective", empty)),
@@ -106,6 +108,22 @@ def at_chance(accuracy: Series) -> str:
         f"The critic is at chance: in the last {records} records it tells {mean:.3f} ± {error:.3f} "
         "of the pairs right, so the regulariser adds nothing but noise. Train longer, or leave it "
         "out."
+    )
+
+
+def by_heart(name: str, accuracy: Series, held_out: Mapping[str, Series]) -> str:
+    """The critic tells the pairs that it has learnt, and no others."""
+    unseen, errors = (held_out.get(key) for key in ("accuracy", f"accuracy{STDERR}"))
+    if not len(accuracy) or not unseen or not errors or at_chance(accuracy):
+        return ""
+    mean, error = unseen.values[-1], errors.values[-1]
+    if mean - ERRORS * error > 0.5:
+        return ""
+    return (
+        f"The critic knows its training pairs alone: it tells {accuracy.ending().mean:.3f} of them "
+        f"right, and {mean:.3f} ± {error:.3f} of those of the validation split, which is chance. "
+        f"Raise regularisers.{name}.critic.dropout, lower regularisers.{name}.critic.hidden, or "
+        "bring more text."
     )
 
 

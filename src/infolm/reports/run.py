@@ -15,7 +15,7 @@ import torch
 
 from infolm.config import Expected
 from infolm.evaluation.measurement import BLOCKS, Measurement
-from infolm.evaluation.suite import BASELINE, LANGUAGE
+from infolm.evaluation.suite import BASELINE, CRITIC, LANGUAGE
 from infolm.families.contrastive.report import (
     encoder_caption,
     encoder_table,
@@ -36,7 +36,7 @@ from infolm.models.recurrent import RecurrentConfig
 from infolm.models.sentence import CoderConfig, SentenceConfig
 from infolm.models.symbol import SymbolConfig
 from infolm.nn.cells.base import CELLS
-from infolm.objectives.bmi import PHASE_TWO
+from infolm.objectives.bmi import PHASE_TWO, STDERR, BmiConfig
 from infolm.objectives.monte_carlo import MonteCarloConfig
 from infolm.objectives.sentence import LatentObjectiveConfig
 from infolm.objectives.vae import CAUGHT_UP
@@ -60,7 +60,7 @@ from infolm.reports.page import (
     section,
     strong,
 )
-from infolm.reports.regularisers import ABOUT, quantity
+from infolm.reports.regularisers import ABOUT, QUANTITIES, quantity
 from infolm.training import checkpoint
 
 SPLITS = {"valid": "Validation split", "test": "Test split"}
@@ -75,6 +75,11 @@ OF_TEXTS = {  # metric of what the model writes: what it is, decimals
     "reverse_perplexity": ("reverse perplexity", 2),
     "mutual_information": ("mutual information, nats", 4),
     "mutual_information_shuffled": ("the same of shuffled pairs", 4),
+}
+OF_CRITIC = {  # metric of a regulariser's critic: what it is, decimals
+    f"{CRITIC}accuracy": ("accuracy", 4),
+    f"{CRITIC}jensen_shannon": ("bound (eq. 6), nats", 4),
+    f"{CRITIC}mine": ("MINE (eq. 4), nats", 4),
 }
 TOKENS = {
     "word": "words",
@@ -157,7 +162,7 @@ def summary(found: Findings) -> str:
     steps = f"step{'' if found.step == 1 else 's'} ({epochs})"
     return (
         f"{architecture(found)} with {strong(f'{found.weights:,}')} weights, "
-        f"trained on {strong(str(data.corpus or data.path))} "
+        f"trained on {strong(str(data.path or data.corpus))} "
         f"({tokens}a vocabulary of {len(found.tokenizer):,}; tokens are {TOKENS[data.tokens]}). "
         f"After {strong(f'{found.step:,}')} {steps} {best}. {status(found)}"
     )
@@ -266,7 +271,7 @@ def measured_by_kind(found: Findings) -> list[str]:
 def measured(found: Findings) -> list[str]:
     """The table, what its numbers mean, and what is missing from it."""
     path = _typed(found.folder.path)
-    measurements = [m for m in found.measurements if not _of_text(m)]
+    measurements = [m for m in found.measurements if not _of_text(m) and m.metric not in OF_CRITIC]
     methods = {m.method for m in measurements}
     contest = len(methods - {LANGUAGE}) > 1
     parts = []
@@ -336,14 +341,21 @@ def of_texts(found: Findings) -> list[str]:
     """What `infolm evaluate --reverse --mi` found, text by text; nothing if it was not asked."""
     if has_codes(found.recipe):  # whose mutual information is that of codes
         return []
-    shown = [m for m in found.measurements if m.metric in OF_TEXTS]
+    return by_method(found.measurements, OF_TEXTS)
+
+
+def by_method(
+    measurements: Sequence[Measurement], metrics: Mapping[str, tuple[str, int]]
+) -> list[str]:
+    """Those of `metrics`, what each is called and its decimals, method by method; or nothing."""
+    shown = [m for m in measurements if m.metric in metrics]
     if not shown:
         return []
     groups = []
     for method in dict.fromkeys(m.method for m in shown):
         rows = [f'<tr><th scope="rowgroup" colspan="3">{escape(method)}</th></tr>']
         for m in (m for m in shown if m.method == method):
-            name, decimals = OF_TEXTS[m.metric]
+            name, decimals = metrics[m.metric]
             where = f", {SPLITS[m.split].lower()}" if m.split in SPLITS else ""
             error = "" if m.stderr is None else f"± {number(m.stderr, decimals)}"
             rows.append(
@@ -453,7 +465,7 @@ def curve(found: Findings) -> list[str]:
     if found.plots.after:
         after = f"The validations from step {history.switch:,} on, to a scale of their own."
         parts.append(figure(found.plots.after, after))
-    unused = found.recipe.averaging.unused()
+    unused = found.recipe.averaging.unused([name for _, name in history.events])
     if unused and found.finished and not history.averaged:
         parts.append(paragraph(escape(f"{unused[0].upper()}{unused[1:]}.")))
     return parts
@@ -507,17 +519,27 @@ def regularised(found: Findings, name: str) -> list[str]:
     """What the regulariser is, how it went, and what is wrong with it if anything is."""
     settings = found.settings(name)
     weight = f" The regulariser's weight is {settings['weight']:g}." if "weight" in settings else ""
+    if settings.get("phase_two") and settings.get("phase_two_weight"):
+        weight += f" That of phase two is {settings['phase_two_weight']:g}."
     caption = "Each point is a mean over the steps since the record before."
+    held_out = found.history.held_out.get(name, {})
+    if held_out:
+        caption += (
+            " Circles are of the validation split, without dropout: pairs that nothing was learnt "
+            "from."
+        )
     return [
         paragraph(escape(ABOUT.get(name, "") + weight)),
         *(paragraph(escape(sentence)) for sentence in found.warnings(name)),
         figure(found.plots.regularisers[name], caption),
-        quantity_table(found.history.regularisers[name]),
+        quantity_table(found.history.regularisers[name], held_out),
+        *(by_method(found.measurements, OF_CRITIC) if name == BmiConfig.kind else []),
     ]
 
 
-def quantity_table(quantities: Mapping[str, Series]) -> str:
-    """What each quantity of a regulariser is at the end of training so far."""
+def quantity_table(quantities: Mapping[str, Series], held_out: Mapping[str, Series]) -> str:
+    """What each quantity of a regulariser is at the end of training so far, and at the last
+    validation on its split."""
     rows = []
     for name, series in quantities.items():
         mean, error, records = series.ending()
@@ -525,6 +547,18 @@ def quantity_table(quantities: Mapping[str, Series]) -> str:
         rows.append(
             f'<tr><th scope="row">{escape(quantity(name).meaning)}</th><td>{number(mean, 4)}</td>'
             f'<td class="error">{spread}</td><td>{records}</td></tr>'
+        )
+    if "pairs" in held_out:
+        pairs = f"{held_out['pairs'].values[-1]:,.0f} pairs"
+        title = f"On the validation split, {pairs}, at the last validation"
+        rows.append(f'<tr><th scope="rowgroup" colspan="4">{title}</th></tr>')
+    for name in (name for name in held_out if name in QUANTITIES):
+        errors = held_out.get(f"{name}{STDERR}")
+        spread = f"± {number(errors.values[-1], 4)}" if errors else ""
+        rows.append(
+            f'<tr><th scope="row">{escape(quantity(name).meaning)}</th>'
+            f"<td>{number(held_out[name].values[-1], 4)}</td>"
+            f'<td class="error">{spread}</td><td></td></tr>'
         )
     header = (
         '<tr><th scope="col">quantity</th><th scope="col" colspan="2">mean</th>'

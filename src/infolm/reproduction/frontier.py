@@ -45,4 +45,5 @@ def nll_at(positions: Sequence[Position], information: float) -> float | None:
         return edge[0].nll
     low, high = edge[above - 1], edge[above]
     share = (information - low.information) / (high.information - low.information)
-    return low.nll + share * (high.nll - low.nll)
+    between = low.nll + share * (high.nll - low.nll)
+    return min(max(between, low.nll), high.nll)  # which rounding can pass by a bit

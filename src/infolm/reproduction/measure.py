@@ -10,7 +10,8 @@ from infolm.data.sentences import SentencesConfig
 from infolm.evaluation.latent import Array, some
 from infolm.evaluation.latent_suite import per_sentence, per_token
 from infolm.evaluation.usage import usage, weigh
-from infolm.families.base import corpus_of, open_run
+from infolm.families.base import open_run
+from infolm.families.recorded import corpus_of
 from infolm.models.latent import LatentModel
 from infolm.training import checkpoint
 

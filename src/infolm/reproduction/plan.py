@@ -105,7 +105,7 @@ class Point:
         """The entropy of a line in nats, where it is known: no nll is lower, no information higher
         but by chance."""
         data = self.recipe.data
-        if data.corpus != uniform.NAME:
+        if data.path is not None or data.corpus != uniform.NAME:
             return None
         return math.log((data.uniform or uniform.UniformConfig()).symbols)
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from infolm import files
 from infolm.config import load_recipe
 from infolm.data.corpora import load as load_corpus
 from infolm.data.ingest import Report
@@ -130,6 +131,8 @@ def sweep(
     if out.exists() and (not out.is_dir() or _holds_something_else(folder)):
         raise InfolmError(f"{out} holds something else: name another folder with --out")
     out.mkdir(parents=True, exist_ok=True)
+    files.refuse_links(out)
+    files.sweep(out)
     with folder.locked():
         records = Records(folder, plan)
         tasks = [task for point in wanted if (task := _task(point, folder, records))]

@@ -8,7 +8,7 @@ renamed: at any moment a checkpoint is there whole or not at all.
 
 import hashlib
 import json
-import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from infolm import files
 from infolm.errors import InfolmError, RunError
 
 METADATA = "infolm"
@@ -63,29 +64,21 @@ def _digest(tree: str, tensors: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def atomically(path: Path, write: Any) -> None:
-    """Call `write(temporary path)`, flush to the disk and rename to `path`; or leave no trace."""
-    temporary = path.with_name(f".{path.name}.writing")
+def atomically(
+    path: Path, write: Callable[[Path], object], before: Callable[[Path], object] | None = None
+) -> None:
+    """`files.replace`, with a sentence where the disk refuses."""
     try:
-        write(temporary)
-        temporary.chmod(0o644)
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        files.replace(path, write, before)
     except (OSError, SafetensorError) as error:
-        temporary.unlink(missing_ok=True)
         raise RunError(
             f"{path} could not be written ({error}): nothing that was there is lost; "
             "make room, or mend the disk, and resume"
         ) from error
-    if os.name == "posix":  # elsewhere a folder cannot be opened, nor needs to be flushed
-        folder = os.open(path.parent, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
 
 
-def save(path: Path, state: dict[str, Any]) -> None:
-    """Write `state` to `path`, whole or not at all."""
+def writer(state: dict[str, Any]) -> Callable[[Path], None]:
+    """What writes `state`, as it is now, to a file."""
     tensors: dict[str, Tensor] = {}
     tree = json.dumps(_flatten(state, "", tensors))
     # Two names for one storage are written out twice, as safetensors asks.
@@ -96,38 +89,67 @@ def save(path: Path, state: dict[str, Any]) -> None:
         seen.add(tensor.data_ptr())
     about = json.dumps({"format": FORMAT, "tree": tree, "sha256": _digest(tree, tensors)})
     # One key: several would be written in an order that changes from process to process.
-    atomically(path, lambda temporary: save_file(tensors, temporary, {METADATA: about}))
+    return lambda path: save_file(tensors, path, {METADATA: about})
 
 
-def load(path: Path) -> dict[str, Any]:
-    """Read what `save` wrote; refuse a file that is damaged or is something else."""
+def save(path: Path, state: dict[str, Any]) -> None:
+    """Write `state` to `path`, whole or not at all."""
+    atomically(path, writer(state))
+
+
+def load(path: Path, vouched: bool = False) -> dict[str, Any]:
+    """Read what `save` wrote; refuse a file that is damaged or is something else.
+
+    vouched: the SHA-256 of the whole file has just been found right, and need not be taken again.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get(METADATA, "{}"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise InfolmError(f"{path}: there is no such checkpoint") from None
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError, RecursionError, MemoryError) as error:
         raise InfolmError(f"{path} is damaged ({error}){_advice(path)}") from error
-    if about.get("format") != FORMAT:
+    if not isinstance(about, dict) or about.get("format") != FORMAT:
         raise InfolmError(f"{path} is no checkpoint of infolm's: it lacks the mark '{FORMAT}'")
-    if _digest(about["tree"], tensors) != about["sha256"]:
+    tree, digest = about.get("tree"), about.get("sha256")
+    if not isinstance(tree, str) or not (vouched or _digest(tree, tensors) == digest):
         raise InfolmError(f"{path} is damaged (its SHA-256 does not match){_advice(path)}")
-    state: dict[str, Any] = _unflatten(json.loads(about["tree"]), tensors)
+    try:
+        state = _unflatten(json.loads(tree), tensors)
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise InfolmError(f"{path} is damaged ({error!r}){_advice(path)}") from error
+    if not isinstance(state, dict):
+        raise InfolmError(f"{path} is damaged (it holds no state){_advice(path)}")
     return state
+
+
+def part(path: Path, state: dict[str, Any], name: str) -> dict[str, Any]:
+    """A part of the state in `path` that is itself a dict."""
+    found = state.get(name)
+    if not isinstance(found, dict):
+        raise InfolmError(f"{path} is not the state of a training: it lacks '{name}'")
+    return found
 
 
 def mark(path: Path) -> str:
     """The SHA-256 that `save` wrote into the file, without reading all of it."""
-    with safe_open(path, framework="pt") as file:
-        return str(json.loads(file.metadata()[METADATA])["sha256"])
+    try:
+        with safe_open(path, framework="pt") as file:
+            return str(json.loads(file.metadata()[METADATA])["sha256"])
+    except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
+        raise InfolmError(f"{path} is damaged ({error}){_advice(path)}") from error
 
 
 def _advice(path: Path) -> str:
-    others = [other for other in checkpoints(path.parent) if other != path]
+    inside = path.parent.name == "checkpoints" or checkpoints(path.parent)
+    run = path.parent.parent if path.parent.name == "checkpoints" else path.parent
+    others = [other for other in checkpoints(path.parent) if other != path] if inside else []
     if others:
-        return f": delete it to resume from {others[-1].name}"
-    return ": delete the run's folder and train anew"
+        return f": `infolm repair {run}` puts it aside, to resume from {others[-1].name}"
+    if not inside and checkpoints(path.parent / "checkpoints"):
+        return f": `infolm repair {run}` brings it back from a checkpoint"
+    return f": bring it back from a copy; `infolm repair {run}` says what is left of the run"
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -137,6 +159,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 def save_step(folder: Path, step: int, state: dict[str, Any]) -> Path:
     """Write the checkpoint of `step` and remove all but the newest `KEPT`."""
+    files.refuse_link(folder)  # old checkpoints are deleted in it
     folder.mkdir(exist_ok=True)
     path = folder / f"step-{step:09d}.safetensors"
     save(path, state)
@@ -145,9 +168,9 @@ def save_step(folder: Path, step: int, state: dict[str, Any]) -> Path:
     return path
 
 
-def load_weights(path: Path, model: nn.Module) -> None:
-    """Load weights written by `save(path, model.state_dict())` into `model`."""
-    restore_weights(path, model, load(path))
+def load_weights(path: Path, model: nn.Module, vouched: bool = False) -> None:
+    """Load weights written by `save(path, model.state_dict())` into `model`; see `load`."""
+    restore_weights(path, model, load(path, vouched))
 
 
 def restore_weights(path: Path, model: nn.Module, weights: dict[str, Tensor]) -> None:
@@ -155,6 +178,8 @@ def restore_weights(path: Path, model: nn.Module, weights: dict[str, Tensor]) ->
 
     A model whose weights had other names once says so in `former_names`.
     """
+    if strange := [k for k, w in weights.items() if not isinstance(w, Tensor)]:
+        raise InfolmError(f"{path} is of another kind: '{strange[0]}' is no tensor there")
     for beginning, before in getattr(model, "former_names", {}).items():
         weights = {f"{before}{k}" if k.startswith(beginning) else k: w for k, w in weights.items()}
     own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
@@ -165,4 +190,7 @@ def restore_weights(path: Path, model: nn.Module, weights: dict[str, Tensor]) ->
                 f"{path} is of another model: '{name}' is {theirs.get(name, 'missing')} there "
                 f"and {own.get(name, 'missing')} here"
             )
+    for name, tensor in model.state_dict().items():
+        if tensor.dtype.is_floating_point != weights[name].dtype.is_floating_point:
+            raise InfolmError(f"{path} is of another kind: '{name}' is {weights[name].dtype} there")
     model.load_state_dict(weights)

@@ -15,10 +15,11 @@ from lightning_fabric import Fabric
 from pydantic import Field
 from torch import nn, optim
 
+from infolm import files
 from infolm.averaging.base import MEAN, RAW, Averager
 from infolm.averaging.tail import worse_than_recent
 from infolm.data.feed import Feed
-from infolm.errors import RunError
+from infolm.errors import InfolmError, RunError
 from infolm.objectives.base import Estimate, Learner, Objective, Stateful
 from infolm.optimisation.optimisers import load_optimiser
 from infolm.optimisation.schedule import Schedule
@@ -112,7 +113,8 @@ class Loop:
     """Trains `model` on the sum of `terms` and leaves the best weights in the run's folder.
 
     A step draws a batch from each term's feed, adds the weighted losses, and takes one step of the
-    optimiser, and of that of each term that learns itself. `validate` measures the present weights.
+    optimiser, and of that of each term that learns itself. `validate` measures the present weights;
+    `judge`, if given, gives the losses that the averager goes by in the place of those.
     Everything that decides what comes next is in
     `state_dict`, so that a run that is killed and resumed ends with the same bytes as one left
     alone.
@@ -135,6 +137,8 @@ class Loop:
         clip: float | None,
         run: RunFolder,
         watcher: Watcher,
+        judge: Callable[[], float] | None = None,
+        l2_penalty: float = 0.0,
     ) -> None:
         self.fabric = fabric
         self.raw_model = model
@@ -147,6 +151,7 @@ class Loop:
             name: each for name, each in self.stateful.items() if isinstance(each, Learner)
         }
         self.validate, self.config, self.clip = validate, config, clip or math.inf
+        self.judge, self.l2_penalty = judge, l2_penalty
         self.run_folder, self.watcher = run, watcher
         self.base_rates = [group["lr"] for group in optimiser.param_groups]
         self.step = 0
@@ -221,6 +226,8 @@ class Loop:
             [w * estimate.loss for w, estimate in zip(weights, estimates, strict=True)]
         ).sum()
         self.fabric.backward(total)
+        if self.l2_penalty:
+            self._penalise()
         norm = self.fabric.clip_gradients(
             self.model, self.optimiser, max_norm=self.clip, error_if_nonfinite=False
         )
@@ -248,26 +255,46 @@ class Loop:
             self._add_up(term.name, estimate)
         return estimates[0]
 
+    @torch.no_grad()
+    def _penalise(self) -> None:
+        """Add the gradient of l2/2 sum w^2; the penalty itself is in no record."""
+        weights = [
+            weight
+            for group in self.optimiser.param_groups
+            for weight in group["params"]
+            if weight.grad is not None
+        ]
+        torch._foreach_add_([w.grad for w in weights], weights, alpha=self.l2_penalty)
+
     def _validate(self, log: MetricsLog) -> None:
         found = {}
+        judged = {}
         self.model.eval()
         for candidate in self.averager.candidates():
             with self.averager.swapped_in(candidate):
                 found[candidate] = self.validate()
+                if self.judge:
+                    judged[candidate] = self.judge()
         losses = {candidate: validation.loss for candidate, validation in found.items()}
-        answer = self.averager.answer(losses)
+        answer = self.averager.answer(judged or losses)
         loss = losses[answer]
         best = not self.losses or loss < min(self.losses)
         if self.config.recover and self._blown_up(losses.get(RAW, loss)):
             self._recover(log, f"the validation loss was {losses.get(RAW, loss):.4g}")
             return
+        with self.averager.swapped_in(answer):
+            held_out = {
+                f"{name}/{term}": value
+                for name, each in self.stateful.items()
+                for term, value in each.held_out(self.raw_model).items()
+            }
+            if best:
+                self.run_folder.save_model(self.raw_model.state_dict())
         if best:
-            with self.averager.swapped_in(answer):
-                checkpoint.save(self.run_folder.model, self.raw_model.state_dict())
             for name, learner in self.learners.items():
                 self.run_folder.save_learner(name, learner.state_dict())
         lengths = {f"{name}_length": length for name, length in self.averager.lengths().items()}
-        events = self.averager.validated(losses, self.progress())
+        events = self.averager.validated(judged or losses, self.progress())
         events += self.schedule.validated(loss)
         for each in self.stateful.values():
             events += each.validated(events, self.progress(), found[answer].terms)
@@ -285,7 +312,8 @@ class Loop:
             + (", the best so far" if best else "")
             + "".join(f"; {event}" for event in events)
         )
-        values = losses | lengths | dict(found[answer].terms)
+        values = losses | lengths | dict(found[answer].terms) | held_out
+        values |= {f"train_{candidate}": value for candidate, value in judged.items()}
         log.write("validation", self.step, epoch=epoch, loss=loss, answer=answer, **values)
         for event in events:
             log.write("event", self.step, name=event)
@@ -299,6 +327,7 @@ class Loop:
 
     def _save_best(self) -> None:
         """Keep what `_recover` goes back to."""
+        files.refuse_link(self.run_folder.checkpoints)
         self.run_folder.checkpoints.mkdir(exist_ok=True)
         checkpoint.save(self.run_folder.best, self._weights_and_optimiser())
 
@@ -376,7 +405,8 @@ class Loop:
         }
 
     def _load_weights_and_optimiser(self, path: Path, state: dict[str, Any]) -> None:
-        checkpoint.restore_weights(path, self.raw_model, state["model"])
+        weights = checkpoint.part(path, state, "model")
+        checkpoint.restore_weights(path, self.raw_model, weights)
         load_optimiser(self.optimiser, state["optimiser"])
         self.averager.load_state_dict(self.fabric.to_device(state["averager"]))
         for name, each in self.stateful.items():
@@ -392,16 +422,30 @@ class Loop:
         if not paths:
             return False
         state = checkpoint.load(paths[-1])
-        self._load_weights_and_optimiser(paths[-1], state)
+        try:
+            self._go_back(paths[-1], state)
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise InfolmError(
+                f"{paths[-1]} is whole, but not a state of this training ({error!r}): bring its "
+                "own back, or delete it to resume from the one before"
+            ) from error
+        return True
+
+    def _go_back(self, path: Path, state: dict[str, Any]) -> None:
+        self._load_weights_and_optimiser(path, state)
         self.step, self.losses = state["step"], state["losses"]
-        self.stopped, self.window = state["stopped"], state["window"]
+        self.window = state["window"]
+        patience, (*before, newest) = self.config.stop_patience, self.losses or [math.nan]
+        # By the present patience: a run that has stopped may be given more.
+        self.stopped = bool(
+            state["stopped"] and patience and worse_than_recent(newest, before, patience)
+        )
         self.recoveries = state.get("recoveries", 0)  # runs begun before there were any
         self.schedule.load_state_dict(state["schedule"])
         for term in self.terms:
             term.feed.load_state_dict(state["feeds"][term.name])
             term.carry = self.fabric.to_device(state["carries"][term.name])
         _restore_random(state["random"])
-        return True
 
 
 def _mean(answer: str) -> str:

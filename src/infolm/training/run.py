@@ -1,34 +1,39 @@
 """A run's folder: everything that came out of one training, and nothing else's.
 
 recipe.yaml        the recipe, every value resolved
+manifest.json      the SHA-256 of the files that define the run
 tokenizer.json     the vocabulary
 corpus.json        the text: its name, SHA-256 and number of tokens
 model.safetensors  the answer so far: the weights best on the validation split
-metrics.jsonl      a record a line: steps, validations, events
+metrics.jsonl      a record a line: steps, validations, events; lines that a damaged disk has
+                   left unreadable are put aside in metrics.damaged.jsonl
 bmi.safetensors    what a regulariser learnt beside those weights: its critic
 checkpoints/       the whole state, to resume from; with train.recover, that of the best validation
 tensorboard/       the same numbers for TensorBoard
 measurements.json  what `infolm evaluate` found
 cache.json         the neural cache's settings, tuned on the validation split; likewise
-                   dynamic.json, temperature.json and, tuned together with other
+                   dynamic.json, mc.json, temperature.json and, tuned together with other
                    methods, such as cache-dynamic-temperature.json
 gradients.safetensors  the mean square gradients of the training split, for dynamic evaluation
 report.html        what `infolm report` made
 variance.png       what `infolm variance` made
+damaged/           what `infolm repair` has replaced
 finetuned/         what `infolm finetune` made, a folder for each task
 """
 
 import json
-import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 from filelock import FileLock, Timeout
 
+from infolm import files
 from infolm.errors import InfolmError
 from infolm.training import checkpoint
+from infolm.training.manifest import Manifest, altered, sha256
 
 
 class RunFolder:
@@ -41,6 +46,7 @@ class RunFolder:
         self.corpus = path / "corpus.json"
         self.model = path / "model.safetensors"
         self.metrics = path / "metrics.jsonl"
+        self.damaged_metrics = path / "metrics.damaged.jsonl"
         self.checkpoints = path / "checkpoints"
         self.best = self.checkpoints / "best.safetensors"
         self.tensorboard = path / "tensorboard"
@@ -57,9 +63,14 @@ class RunFolder:
         """Where what the term `name` has learnt is kept, beside the best weights."""
         return self.path / f"{name}.safetensors"
 
+    def save_model(self, weights: dict[str, Any]) -> None:
+        """Keep the best weights so far."""
+        self.keep(self.model, checkpoint.writer(weights))
+
     def save_learner(self, name: str, state: dict[str, Any]) -> None:
         """Keep what the term has learnt, and the mark of the weights it goes with."""
-        checkpoint.save(self.learner(name), {**state, "model": checkpoint.mark(self.model)})
+        state = {**state, "model": checkpoint.mark(self.model)}
+        self.keep(self.learner(name), checkpoint.writer(state))
 
     def load_learner(self, name: str) -> dict[str, Any]:
         """What the term has learnt; refused if it goes with other weights than the run's."""
@@ -69,14 +80,71 @@ class RunFolder:
                 f"{self.learner(name)} is the critic of another model than {self.model}: bring its "
                 "own back, or delete it to begin with a new critic"
             )
+        self.verify(self.learner(name))
         return state
+
+    # -- the files that define the run ------------------------------------------------------
+
+    @property
+    def defining(self) -> list[Path]:
+        """Those that are there, of those that the manifest lists."""
+        learnt = set(self.path.glob("*.safetensors")) - {self.gradients, self.model}
+        listed = (self.recipe, self.tokenizer, self.corpus, self.model, *sorted(learnt))
+        return [path for path in listed if path.exists()]
+
+    def manifest(self) -> Manifest:
+        """The run's; that of what is there for a run of an earlier release."""
+        found = Manifest.read(self.path)
+        if found is None:
+            found = Manifest({path.name: [sha256(path)] for path in self.defining})
+            if self.recipe.exists():
+                found.recipe = self.recipe.read_text(encoding="utf-8")
+            found.write(self.path)
+        return found
+
+    def keep(self, path: Path, write: Callable[[Path], object]) -> None:
+        """Replace a file that defines the run; the manifest agrees with it at every moment."""
+        manifest = self.manifest()
+        new = ""
+
+        def announce(temporary: Path) -> None:
+            nonlocal new
+            new = sha256(temporary)
+            before = manifest.files.get(path.name, [])
+            if path.exists() and not before:  # nobody has vouched for it, nor will it be refused
+                before = [sha256(path)]
+            manifest.files[path.name] = [*(each for each in before if each != new), new]
+            manifest.write(self.path)
+
+        checkpoint.atomically(path, write, announce)
+        manifest.files[path.name] = [new]
+        if path == self.recipe:
+            manifest.recipe = path.read_text(encoding="utf-8")
+        manifest.write(self.path)
+
+    def verify(self, *paths: Path) -> bool:
+        """Refuse a file that is no longer what infolm wrote; whether the manifest knows all."""
+        known = True
+        for path in paths:
+            found = altered(path) if path.exists() else None
+            known = known and found is not None
+            if found:
+                raise InfolmError(
+                    f"{path} is not the file that infolm wrote (its SHA-256 is not the one in "
+                    f"manifest.json): bring it back from a copy, or try `infolm repair {self.path}`"
+                )
+        return known
 
     @classmethod
     def existing(cls, path: Path) -> "RunFolder":
-        """A folder that holds a run, or a clear refusal."""
+        """A folder that holds a run, and nothing that leads out of it, or a clear refusal."""
         run = cls(path)
-        if not run.recipe.is_file():
+        if run.recipe.is_symlink() or run.recipe.is_file():
+            files.refuse_links(path)
+        else:
             raise InfolmError(f"{path} is not a run's folder: it has no recipe.yaml")
+        for folder in (path, run.checkpoints):
+            files.sweep(folder)
         return run
 
     @contextmanager
@@ -93,14 +161,18 @@ class MetricsLog:
     """`metrics.jsonl` and TensorBoard, continued where a resumed run takes up again.
 
     Records of steps after `step` were written by a process that died before its next checkpoint:
-    they are dropped, since those steps are now taken again.
+    they are dropped, since those steps are now taken again. Lines that cannot be read are moved to
+    `metrics.damaged.jsonl`, which a sentence says.
     """
 
     def __init__(self, run: RunFolder, step: int) -> None:
-        records = [r for r in read_metrics(run.metrics) if r["step"] <= step]
-        temporary = run.metrics.with_suffix(".writing")
-        temporary.write_text("".join(json.dumps(record) + "\n" for record in records))
-        os.replace(temporary, run.metrics)
+        records, damaged = _lines(run.metrics)
+        if damaged:
+            _put_aside(run.damaged_metrics, damaged)
+            where = f"put aside in {run.damaged_metrics}"
+            print(f"{_unreadable(run.metrics, damaged)}, {where}.", file=sys.stderr)
+        _write_records(run.metrics, [r for r in records if r["step"] <= step])
+        files.refuse_link(run.tensorboard)
         self._file = open(run.metrics, "a", buffering=1)  # noqa: SIM115
         # Imported here: TensorBoard takes longer to import than a small run to start.
         from torch.utils.tensorboard import SummaryWriter
@@ -122,13 +194,68 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The records of a `metrics.jsonl`; a last line cut short by a crash is passed over."""
-    if not path.exists():
-        return []
-    records = []
-    for line in path.read_text().splitlines():
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
+    """The records of a `metrics.jsonl`. Lines that cannot be read are passed over with a sentence,
+    but for a last one that a crash has cut short."""
+    records, damaged = _lines(path)
+    if damaged and (len(damaged) > 1 or not path.read_bytes().endswith(damaged[-1])):
+        print(f"{_unreadable(path, damaged)}, left out here.", file=sys.stderr)
     return records
+
+
+def put_damaged_lines_aside(run: RunFolder) -> bool:
+    """Leave in `metrics.jsonl` what can be read; whether there was anything else."""
+    records, damaged = _lines(run.metrics)
+    if damaged:
+        _put_aside(run.damaged_metrics, damaged)
+        _write_records(run.metrics, records)
+    return bool(damaged)
+
+
+def _write_records(path: Path, records: list[dict[str, Any]]) -> None:
+    text = "".join(json.dumps(record) + "\n" for record in records)
+    checkpoint.atomically(path, lambda to: to.write_text(text))
+
+
+def _lines(path: Path) -> tuple[list[dict[str, Any]], list[bytes]]:
+    """The records, and the lines that are none."""
+    if not path.exists():
+        return [], []
+    records, damaged = [], []
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if _is_record(record):
+            records.append(record)
+        elif line.strip():
+            damaged.append(line)
+    return records, damaged
+
+
+def _is_record(record: Any) -> bool:
+    """Whether it is what `MetricsLog.write` writes."""
+    if not isinstance(record, dict) or not isinstance(record.get("kind"), str):
+        return False
+    words = {"kind", "name", "answer"}
+    numbers = [value for key, value in record.items() if key not in words]
+    return (
+        type(record.get("step")) is int
+        and all(isinstance(record[key], str) for key in words & record.keys())
+        and all(isinstance(v, float) or (type(v) is int and abs(v) < 2**63) for v in numbers)
+        and (record["kind"] != "event" or "name" in record)
+    )
+
+
+def _unreadable(path: Path, damaged: list[bytes]) -> str:
+    return (
+        f"{path} has {len(damaged):,} {'lines' if len(damaged) > 1 else 'line'} that cannot be read"
+    )
+
+
+def _put_aside(path: Path, lines: list[bytes]) -> None:
+    """Add lines to those that were put aside before."""
+    before = path.read_bytes() if path.exists() else b""
+    known = set(before.split(b"\n"))  # a run killed right here puts them aside again
+    data = before + b"".join(line + b"\n" for line in lines if line not in known)
+    checkpoint.atomically(path, lambda to: to.write_bytes(data))

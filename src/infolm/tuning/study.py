@@ -25,13 +25,14 @@ from typing import Any
 import numpy as np
 import optuna
 import sqlalchemy
-import yaml
 from optuna.trial import FrozenTrial, Trial, TrialState
 from pydantic import ValidationError
 
+from infolm import files
 from infolm.config import Recipe, explain
 from infolm.errors import InfolmError, RunError
 from infolm.section import nearest
+from infolm.shelf import parse_yaml
 from infolm.training import checkpoint
 from infolm.training.run import RunFolder
 from infolm.tuning.claims import TIMEOUT, Claims, DatabaseClaims, FileClaims, Release
@@ -340,8 +341,7 @@ class Study:
             run = self.folder.trial(trial.number)
             if not trial.state.is_finished():
                 continue
-            for half_made in run.path.parent.glob(f".{run.path.name}.*"):
-                shutil.rmtree(half_made, ignore_errors=True)
+            files.sweep(run.path.parent, run.path.name)
             _drop_state(run)
             if best is None or trial.number != best.number:
                 for file in (run.model, run.tokenizer, run.corpus):
@@ -357,13 +357,16 @@ def prepare_folder(folder: StudyFolder, recipe: Recipe, text: str) -> None:
     """Make the study's folder, or refuse one that holds something else."""
     path = folder.path
     if folder.recipe.is_file():
-        before = Recipe.model_validate(yaml.safe_load(folder.recipe.read_text(encoding="utf-8")))
+        before = Recipe.model_validate(
+            parse_yaml(folder.recipe.read_text(encoding="utf-8"), str(folder.recipe))
+        )
         check_same(identity(before, text), identity(recipe, text), str(path))
     elif path.exists() and (
         not path.is_dir() or any(not entry.name.startswith(".") for entry in path.iterdir())
     ):
         raise InfolmError(f"{path} holds something else than a study: name another with --out")
     path.mkdir(parents=True, exist_ok=True)
+    files.refuse_links(path)
     as_yaml = recipe.as_yaml()
     checkpoint.atomically(
         folder.recipe, lambda temporary: temporary.write_text(as_yaml, encoding="utf-8")

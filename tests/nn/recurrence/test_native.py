@@ -1,6 +1,7 @@
 """The machine computes what its instructions say, the same bits on any number of threads; where it
 cannot be made, it is not available."""
 
+import hashlib
 import logging
 import os
 import subprocess
@@ -432,3 +433,77 @@ class TestBuilding:
         monkeypatch.setattr(native.tempfile, "tempdir", str(tmp_path))
         assert native.available()
         assert list(tmp_path.glob("infolm-native-*/*.so"))
+
+
+@pytest.mark.usefixtures("machine")
+class TestTheCachedLibrary:
+    """It is loaded only if it is the one that was made, and nobody else could have changed it."""
+
+    @pytest.mark.parametrize("damage", [lambda b: b"", lambda b: b[:5000], lambda b: b[:-1] + b"x"])
+    def test_damaged_is_made_again_with_a_sentence(self, tiny, damage, capsys):
+        assert native.available()
+        (library,) = cached(tiny)
+        right, built = library.read_bytes(), native.build()
+        # A library that is loaded may not be changed under the process: another file.
+        library.unlink()
+        library.write_bytes(damage(right))
+        assert native.build() == built
+        assert "is damaged" in capsys.readouterr().err
+        assert cached(tiny) == [library]
+        assert library.read_bytes() == right
+        assert "-march=native" in built["flags"]  # it did not fall back to another build
+
+    def test_truncated_does_not_end_the_process(self, tiny):
+        assert native.available()
+        (library,) = cached(tiny)
+        whole = library.read_bytes()
+        library.unlink()
+        library.write_bytes(whole[:5000])
+        command = (
+            "import sys, pathlib; from infolm.nn.recurrence import native;"
+            "native._SOURCE = pathlib.Path(sys.argv[1]); sys.exit(not native.available())"
+        )
+        done = subprocess.run([sys.executable, "-c", command, str(tiny)], capture_output=True)
+        assert done.returncode == 0, done
+
+    def test_writable_by_others_is_made_again(self, tiny, capsys):
+        assert native.available()
+        (library,) = cached(tiny)
+        library.chmod(0o777)
+        assert native.available()
+        assert "can be written by other accounts" in capsys.readouterr().err
+        assert library.stat().st_mode & 0o777 == 0o755
+
+    def test_a_link_is_made_again_and_its_target_stays(self, tiny, tmp_path, capsys):
+        assert native.available()
+        (library,) = cached(tiny)
+        library.rename(tmp_path / "elsewhere.so")
+        library.symlink_to(tmp_path / "elsewhere.so")
+        assert native.available()
+        assert "symbolic link" in capsys.readouterr().err
+        assert not library.is_symlink()
+        assert (tmp_path / "elsewhere.so").exists()
+
+    def test_a_folder_of_another_account_is_not_used(self, tiny, tmp_path, monkeypatch, capsys):
+        (tmp_path / "cache").mkdir()
+        uid = os.getuid()
+        monkeypatch.setattr(native.os, "getuid", lambda: uid + 1)
+        monkeypatch.setattr(native.tempfile, "tempdir", str(tmp_path))
+        monkeypatch.setattr(native, "_fault", lambda library: "")
+        if uid == 0:
+            os.chown(tmp_path / "cache", 7, 7)
+        native.available()
+        assert "belongs to another account" in capsys.readouterr().err
+        assert cached(tiny) == []
+
+    def test_our_own_folder_is_closed_to_others(self, tiny, tmp_path):
+        (tmp_path / "cache").mkdir()
+        (tmp_path / "cache").chmod(0o777)
+        assert native.available()
+        assert (tmp_path / "cache").stat().st_mode & 0o022 == 0
+
+    def test_the_build_is_named(self, tiny):
+        built = native.build()
+        assert set(built) == {"library", "compiler", "flags", "instructions"}
+        assert built["library"] == hashlib.sha256(cached(tiny)[0].read_bytes()).hexdigest()
+        assert any(character.isdigit() for character in built["compiler"])

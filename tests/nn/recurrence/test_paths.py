@@ -60,6 +60,9 @@ class Case:
 def make(config, inputs, hidden, lengths, dtype=torch.double):
     torch.manual_seed(0)
     cell = build_cell(config, inputs, hidden, rates(config)).to(dtype).train()
+    for key, weight in cell.named_parameters():
+        if "gates" in key and key.endswith("bias"):  # they begin at 0
+            nn.init.normal_(weight)
     sentences = [torch.randn(length, inputs, dtype=dtype) for length in lengths]
     state = tuple(torch.randn_like(s).tanh() for s in cell.initial_state(len(lengths)))
     return Case(cell, sentences, state)
@@ -71,7 +74,10 @@ def cases(draw):
     inputs, hidden = draw(small), draw(st.integers(1, 9))
     rank = draw(st.integers(0, min(inputs, hidden, 3)))
     mogrifier = MogrifierConfig(
-        rounds=draw(st.integers(0, 5)), rank=rank, zigzag=draw(st.booleans())
+        rounds=draw(st.integers(0, 5)),
+        rank=rank,
+        zigzag=draw(st.booleans()),
+        gate=draw(st.sampled_from(["linear", "affine", "constant"])),
     )
     config = RecurrentConfig(
         cell=draw(st.sampled_from(CELLS)),

@@ -24,6 +24,7 @@ class ContrastiveFamily(Family):
 
     kind = "encoder"
     a = "an encoder, which predicts only what is hidden from it"
+    per = "pair"
     run = EncoderRun
 
     def check(self, recipe: Recipe, corpus: Corpus) -> None:

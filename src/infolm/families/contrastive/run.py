@@ -62,6 +62,10 @@ class EncoderRun(Run):
                 f", sequences of {feed.length} tokens, of which {feed.share:.0%} are hidden "
                 f"({what[feed.masking]})"
             )
+        objective = self.recipe.objective
+        if isinstance(objective, InfoWordConfig) and objective.lambda_dim:
+            which = {"masked": "shown as [MASK]s", "all": "hidden, some of them shown as they are"}
+            hidden += f"; n-grams are those {which[objective.dim_pairs]}"
         return (
             f"one pass over the split in batches as of training{hidden}; what fills no batch is "
             "left out; the standard error is from the spread of the batches"

@@ -2,6 +2,7 @@
 
 A posterior has collapsed where q(z | x) is the same for every sentence x: a code then tells nothing
 of its sentence, and the decoder is a language model that does without it (Bowman et al. 2015).
+An encoder can also tell all sentences apart and the decoder make nothing of it.
 """
 
 import math
@@ -15,6 +16,7 @@ from infolm.config import Recipe
 from infolm.evaluation.latent_suite import METHOD, OF_DISTRIBUTIONS
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.posterior import Picture
+from infolm.evaluation.reading import Mean, Reading, gain
 from infolm.generation.latent import Reconstruction
 from infolm.models.latent import AnyLatentConfig, GaussianConfig
 from infolm.models.sentence import SentenceConfig
@@ -29,13 +31,19 @@ NOTHING = 0.1
 """Nats, per sentence: a mean KL below this is no more than a decoder can lose in a single word, and
 a code that makes its sentence likelier by less than this is one that the decoder does not read."""
 ERRORS = 2.0
-"""Mutual information within so many standard errors of 0 cannot be told from none."""
+"""What is within so many standard errors of nothing cannot be distinguished from it."""
+SAME = 0.1
+"""Of the reconstructions that there could be: fewer different ones, and the decoder writes much the
+same from all codes."""
+SLIGHT = 0.05
+"""Of BLEU: reconstructions that are nearer to their own sentences by less are so by nothing."""
 LITTLE = 1.0
 """Nats: what tells less cannot say which of three sentences it is of (ln 3 = 1.1)."""
 FEW = 0.1
 """Below this share of active units most of the code is idle."""
 HALF = 0.5
-"""Of the ceiling: information beyond this is no sign of a collapse, however few units carry it."""
+"""Of the ceiling: information beyond this is no sign of a collapse, however few units carry it. Of
+the information: a decoder that gains less makes little of its code."""
 FULL = 0.95
 """Of the ceiling: from here on the number of sentences is the limit, not the code."""
 FAST = 0.9
@@ -60,7 +68,10 @@ MEASURES = {  # metric: what it is, decimals
     "kl": ("KL divergence of q(z|x) from the prior", 3),
     "mutual_information": ("mutual information of sentence and code", 3),
     "active_units": ("active units", 0),
-    "latent_entropy": ("entropy of the codes", 2),
+    "units_above_noise": ("units above the noise", 0),
+    "likelihood_gain": ("ln p(x|z) given its own code, above another's", 2),
+    "latent_entropy": ("entropy of the codes, columns standardised", 2),
+    "latent_entropy_unstandardised": ("entropy of the codes, columns as they are", 2),
     "latent_entropy_control": ("the same estimate from draws of N(0, 1)", 2),
     "latent_entropy_normal": ("entropy of N(0, 1)", 2),
     "perplexity_of_classes": ("classes in use, by their perplexity", 2),
@@ -68,8 +79,15 @@ MEASURES = {  # metric: what it is, decimals
     "bleu_likeliest": ("BLEU of reconstructions from the likeliest classes", 3),
     "bleu_nearest": ("BLEU of reconstructions from the nearest entries", 3),
     "bleu_sampled": ("BLEU of reconstructions from a sample", 3),
+    "bleu_shuffled": ("BLEU of another's reconstruction", 3),
+    "distinct_reconstructions": ("different reconstructions", 3),
 }
-SPLITS = {"valid": "validation split", "test": "test split"}
+MEASURES |= {
+    f"{name}_perplexity_without_eos": (f"{what}, without <eos>", decimals)
+    for name in ("reconstruction", "elbo", "melbo", "importance_weighted")
+    for what, decimals in [MEASURES[f"{name}_perplexity"]]
+}
+SPLITS = {"train": "training split", "valid": "validation split", "test": "test split"}
 GLANCE = (
     "elbo_perplexity",
     "importance_weighted_perplexity",
@@ -91,7 +109,8 @@ WRITTEN = {  # what a reconstruction is written from: a name, and what it is
 
 KL_CAPTION = (
     "KL divergence of q(z|x) from the prior by dimension of the code, the largest first. A unit is "
-    "active if the mean of q(z|x) varies between sentences, its variance being above 0.01."
+    "active if the mean of q(z|x) varies between sentences, its variance being above 0.01; it "
+    "stands above the noise if that variance exceeds the mean variance of q(z|x)."
 )
 KL_OF_CLASSES_CAPTION = (
     "KL divergence of q(z|x) from the prior by variable of the code, the largest first. A unit is "
@@ -112,7 +131,7 @@ BOUNDS_CAPTION = (
 
 Row = tuple[str, str, str, str]
 """A name, a value, its error, and a unit or what else there is to say."""
-Verdict = Literal["collapsed", "partly collapsed", "healthy"]
+Verdict = Literal["collapsed", "partly collapsed", "hardly read", "undecided", "healthy"]
 
 
 class Diagnosis(NamedTuple):
@@ -127,7 +146,8 @@ class LatentFindings:
     """reconstructions: from each of `scales`, which are keys of `WRITTEN`. interpolation: sentences
     written on the way from one code to another, ends included. samples: written from codes of
     N(0, deviation^2), or of classes drawn uniformly, which no sentence has; of an auto-encoder
-    none."""
+    none. reading: of more sentences written anew, what the decoder makes of codes; None of single
+    words, of which the likelihood says all."""
 
     picture: Picture
     reconstructions: Sequence[Reconstruction]
@@ -135,6 +155,7 @@ class LatentFindings:
     samples: Sequence[str]
     deviation: float = 0.1
     scales: Sequence[str] = ("mean", "drawn", "10 times")
+    reading: Reading | None = None
 
 
 @dataclass(frozen=True)
@@ -157,18 +178,22 @@ def latent_of(recipe: Recipe) -> AnyLatentConfig:
     return recipe.model.latent
 
 
-def diagnosis(picture: Picture, recipe: Recipe) -> Diagnosis:
+def diagnosis(picture: Picture, recipe: Recipe, reading: Reading | None = None) -> Diagnosis:
     """Whether the posterior has collapsed, by what, and what to try.
 
-    collapsed: the mutual information is within `ERRORS` of 0, the mean KL, which is never less than
-    it, is below `NOTHING`, or the decoder does not read the code. The last can befall narrow
-    posteriors too: an encoder that tells every sentence from every other is no use to a decoder
-    that does not listen.
+    collapsed: the mutual information cannot be distinguished from 0, the mean KL, which is never
+    less than it, is below `NOTHING`, or the decoder does not read the code. The last can befall
+    narrow posteriors too: an encoder that tells every sentence from every other is no use to a
+    decoder that does not listen.
     partly collapsed: less than `HALF` of what can be seen, and `LITTLE` or in `FEW` units.
+    hardly read: the encoder tells sentences apart, and the decoder makes little of it; see
+    `unread` and `same_for_all`.
+    undecided: the sentences are too few to distinguish nothing from `LITTLE` or more.
+    A verdict against a model asks for `ERRORS` standard errors, so few sentences do not condemn it.
     """
-    verdict = _verdict(picture)
+    verdict = _verdict(picture, reading)
     if isinstance(recipe.objective, AeConfig):
-        verdict = "healthy" if heard(picture) >= NOTHING else "collapsed"
+        verdict = _verdict_of_points(picture, reading)
         found = _of_points(picture)
     elif isinstance(recipe.objective, VqConfig):
         found = _of_entries(picture, verdict)
@@ -176,31 +201,75 @@ def diagnosis(picture: Picture, recipe: Recipe) -> Diagnosis:
         found = {
             "collapsed": _collapsed,
             "partly collapsed": _partly_collapsed,
+            "hardly read": _told_apart,
+            "undecided": _undecided,
             "healthy": _healthy,
         }[verdict](picture)
-    advice = "" if verdict == "healthy" else f" {_advice(recipe)}"
+    if verdict == "hardly read":
+        found += f" {_hardly_read(picture, reading)}"
+    advice = "" if verdict in ("healthy", "undecided") else f" {_advice(recipe)}"
     floor = f" {_floored(recipe)}" if at_floor(picture, recipe) else ""
     return Diagnosis(verdict, found + advice + floor)
 
 
-def _verdict(picture: Picture) -> Verdict:
-    information, active = picture.information, picture.active
-    if (
-        information <= ERRORS * picture.information_error
-        or picture.mean_kl < NOTHING
-        or heard(picture) < NOTHING
-    ):
+def _verdict(picture: Picture, reading: Reading | None) -> Verdict:
+    information = Mean(picture.information, picture.information_error)
+    amounts = _amount(information, 0.0), _amount(heard(picture), NOTHING)
+    if "none" in amounts or picture.mean_kl < NOTHING:
         return "collapsed"
-    idle = active.sum() < FEW * len(active)
-    if information < HALF * picture.ceiling and (information < LITTLE or idle):
+    most = information.value + ERRORS * information.stderr
+    used = picture.active.copy()
+    if len(picture.above_noise):
+        used |= picture.above_noise
+    idle = used.sum() < FEW * len(used)
+    if most < HALF * picture.ceiling and (most < LITTLE or idle):
         return "partly collapsed"
-    return "healthy"
+    if unread(picture) or (reading and same_for_all(reading)):
+        return "hardly read"
+    return "undecided" if "unclear" in amounts else "healthy"
 
 
-def heard(picture: Picture) -> float:
-    """How much likelier a sentence is given its own code than given another's, in nats: the mean of
-    ln p(x_i | z_i) - ln p(x_i | z_j). Of a decoder that does not read the code, 0."""
-    return float(picture.own_likelihood.mean() - picture.other_likelihood.mean())
+def _verdict_of_points(picture: Picture, reading: Reading | None) -> Verdict:
+    amount = _amount(heard(picture), NOTHING)
+    if amount == "none":
+        return "collapsed"
+    if reading and same_for_all(reading):
+        return "hardly read"
+    return "undecided" if amount == "unclear" else "healthy"
+
+
+def _amount(nats: Mean, nothing: float) -> Literal["none", "unclear", "some"]:
+    """Whether there is more than `nothing`; unclear where it may be none, or `LITTLE` and more."""
+    if nats.value - ERRORS * nats.stderr > nothing:
+        return "some"
+    return "none" if nats.value + ERRORS * nats.stderr < LITTLE else "unclear"
+
+
+def unread(picture: Picture) -> bool:
+    """Whether the decoder gains less than `HALF` of what a code tells of its sentence.
+
+    If p(x | z) were q's own posterior of sentences, the gain would be I(x; z) and, since another's
+    code then misleads, the divergence the other way round besides:
+
+        E ln p(x | z) - E_x E_z ln p(x | z) = KL(q(x, z) || q(x) q(z)) + KL(q(x) q(z) || q(x, z))
+    """
+    nats, error = heard(picture)
+    return nats + ERRORS * error < HALF * picture.information
+
+
+def same_for_all(reading: Reading) -> bool:
+    """Whether the decoder writes much the same whatever the code: fewer than `SAME` of the
+    reconstructions are different, or they are no nearer to their own sentences than to others, the
+    difference of BLEU being within `ERRORS` of 0 and of less than `SLIGHT`."""
+    value, error = reading.difference
+    no_nearer = value <= ERRORS * error and value + ERRORS * error < SLIGHT
+    return reading.distinct < SAME or no_nearer
+
+
+def heard(picture: Picture) -> Mean:
+    """How much likelier a sentence is given its own code than given another's, in nats; see
+    `gain`."""
+    return gain(picture.own_likelihood, picture.other_likelihood)
 
 
 def mean_log_variance(picture: Picture) -> float:
@@ -225,20 +294,53 @@ def _told(picture: Picture) -> str:
 
 
 def _active(picture: Picture) -> str:
-    return f"{picture.active.sum():,} of {len(picture.active):,} units are active"
+    found = f"{picture.active.sum():,} of {len(picture.active):,} units are active"
+    if not len(picture.above_noise):
+        return found
+    return f"{found} ({picture.above_noise.sum():,} stand above the noise)"
 
 
 def _collapsed(picture: Picture) -> str:
     if picture.information > ERRORS * picture.information_error and picture.mean_kl >= NOTHING:
         return (
             "The posterior has collapsed: the encoder tells sentences apart, but the decoder does "
-            f"not listen, as a sentence is only {heard(picture):.2f} nats likelier given its own "
-            "code than given another's."
+            f"not listen, as a sentence is only {heard(picture).value:.2f} nats likelier given its "
+            "own code than given another's."
         )
     return (
         f"The posterior has collapsed: {_told(picture)} about its sentence, the mean KL from the "
         f"prior is {picture.mean_kl:.2f} nats and {_active(picture)}, so the decoder does without "
         "the code."
+    )
+
+
+def _told_apart(picture: Picture) -> str:
+    return f"The encoder tells sentences apart ({_told(picture)} about its sentence)."
+
+
+def _hardly_read(picture: Picture, reading: Reading | None) -> str:
+    nats, error = heard(picture)
+    found = (
+        f"But the decoder hardly reads the code: a sentence is {nats:.1f} ± {error:.1f} nats "
+        "likelier given its own code than given another's"
+    )
+    if reading is None:
+        return f"{found}."
+    value, error = reading.difference
+    return (
+        f"{found}; from the codes of {reading.sentences:,} sentences it writes "
+        f"{reading.written:,} different ones, whose BLEU is {reading.bleu.value:.3f} beside their "
+        f"own sentences and {reading.shuffled.value:.3f} beside others (a difference of "
+        f"{value:.3f} ± {error:.3f})."
+    )
+
+
+def _undecided(picture: Picture) -> str:
+    nats, error = heard(picture)
+    return (
+        f"{picture.sentences:,} sentences are too few to say whether the posterior has collapsed: "
+        f"{_told(picture)} about its sentence, which is {nats:.1f} ± {error:.1f} nats likelier "
+        "given its own code than given another's. Bring a longer validation split."
     )
 
 
@@ -268,14 +370,15 @@ def _of_points(picture: Picture) -> str:
         "The code of an auto-encoder is a point, not a distribution, so KL, mutual information and "
         "ELBO mean nothing here; "
     )
-    if heard(picture) < NOTHING:
+    nats, error = heard(picture)
+    if _amount(heard(picture), NOTHING) == "none":
         return (
-            f"{opening}but the decoder does not read it, as a sentence is only {heard(picture):.2f}"
-            " nats likelier given its own code than given another's."
+            f"{opening}but the decoder does not read it, as a sentence is only {nats:.2f} nats "
+            "likelier given its own code than given another's."
         )
     return (
-        f"{opening}the decoder reads it, as a sentence is {heard(picture):,.1f} nats likelier given"
-        " its own code than given another's."
+        f"{opening}a sentence is {nats:,.1f} ± {error:,.1f} nats likelier given its own code than "
+        "given another's."
     )
 
 
@@ -284,9 +387,11 @@ def _of_entries(picture: Picture, verdict: Verdict) -> str:
         "The code is the nearest entries of codebooks, of which nothing is left open, so it always "
         f"costs {picture.mean_kl:.2f} nats; "
     )
-    if heard(picture) < NOTHING and picture.information > ERRORS * picture.information_error:
+    nats = heard(picture)
+    deaf = _amount(nats, NOTHING) == "none"
+    if deaf and picture.information > ERRORS * picture.information_error:
         return (
-            f"{opening}but the decoder does not read it, as a sentence is only {heard(picture):.2f}"
+            f"{opening}but the decoder does not read it, as a sentence is only {nats.value:.2f}"
             " nats likelier given its own code than given another's."
         )
     shown = f"of the {picture.ceiling:.2f} that {picture.sentences:,} sentences can show"
@@ -380,10 +485,12 @@ def _advice(recipe: Recipe) -> str:
 def glance(found: LatentFindings, recipe: Recipe, measurements: Sequence[Measurement]) -> str:
     """The table at the top: what the picture shows, and what was measured on the test split, or
     else on the validation split."""
-    picture = found.picture
+    picture, of = found.picture, f"of {len(found.picture.active):,}"
+    nats, error = heard(picture)
+    own = "ln p(x|z) given its own code, above another's, nats"
     rows: list[Row] = [
-        ("ln p(x|z) given its own code, above another's, nats", f"{heard(picture):,.2f}", "", ""),
-        ("active units", f"{picture.active.sum():,}", "", f"of {len(picture.active):,}"),
+        (own, f"{nats:,.2f}", f"± {error:,.2f}", ""),
+        ("active units", f"{picture.active.sum():,}", "", of),
     ]
     if not isinstance(latent := latent_of(recipe), GaussianConfig):
         used = f"{picture.classes.mean():.1f}"
@@ -399,11 +506,25 @@ def glance(found: LatentFindings, recipe: Recipe, measurements: Sequence[Measure
             ("mean KL from the prior, nats", f"{picture.mean_kl:,.3f}", "", ""),
             *rows,
         ]
+        if len(picture.above_noise):
+            above = f"{picture.above_noise.sum():,}"
+            rows.append(("units above the noise", above, "", of))
+    rows += _read(found.reading) if found.reading else []
     head = f"{picture.sentences:,} sentences of the validation split"
     groups = [_group(head, rows)]
     if here := _headline(recipe, measurements):
         groups.append(_group(f"Measured on the {SPLITS[here[0].split]}", _rows(here)))
     return f'<div class="wide"><table>{"".join(groups)}</table></div>'
+
+
+def _read(reading: Reading) -> list[Row]:
+    """What the decoder writes from codes."""
+    own, others, of = reading.bleu, reading.shuffled, f"{reading.sentences:,} sentences"
+    return [
+        ("different reconstructions", f"{reading.written:,}", "", f"of {of}"),
+        ("BLEU of a reconstruction", f"{own.value:.3f}", f"± {own.stderr:.3f}", of),
+        ("BLEU of another's", f"{others.value:.3f}", f"± {others.stderr:.3f}", of),
+    ]
 
 
 def _headline(recipe: Recipe, measurements: Sequence[Measurement]) -> list[Measurement]:
@@ -458,7 +579,7 @@ def latent_section(
     path: str,
 ) -> list[str]:
     """All that a report says of the codes. path: of the run, as one types it."""
-    verdict, sentence = diagnosis(found.picture, recipe)
+    verdict, sentence = diagnosis(found.picture, recipe, found.reading)
     parts = [
         paragraph(f"{strong(f'{verdict.capitalize()}.')} {_with_code(sentence)}"),
         glance(found, recipe, measurements),

@@ -18,6 +18,7 @@ from infolm.evaluation.latent import (
     Aggregated,
     Uniform,
     Weighting,
+    encoded,
     posteriors,
     tuned_weighting,
 )
@@ -34,6 +35,7 @@ from infolm.evaluation.ranking import (
     ranking_measurements,
     shortest,
 )
+from infolm.evaluation.reading import reading_measurements
 from infolm.families.base import Run
 from infolm.generation.latent import (
     GREEDY,
@@ -41,6 +43,7 @@ from infolm.generation.latent import (
     PERTURBED,
     SAMPLE,
     SentenceWriter,
+    places,
     reconstruct,
 )
 from infolm.generation.sampling import SamplingSettings
@@ -84,6 +87,14 @@ class LatentRun(Run):
         none."""
         return self.objective.has_distribution
 
+    def check_distribution(self, option: str) -> None:
+        """Refuse an option that draws codes, where they are points."""
+        if not self.has_distribution or self.model.config.latent.kind == "quantised":
+            raise InfolmError(
+                f"{option} draws codes from q(z | x), and the codes of {self.folder.path} are "
+                "points: leave it out, or take a run of objective.kind mim or vae"
+            )
+
     @property
     def scales(self) -> dict[str, float]:
         """What a sentence can be written anew from, by name, as the scales of
@@ -126,6 +137,13 @@ class LatentRun(Run):
             unknown,
         )
 
+    def different_codes(self, lines: Lines) -> int | None:
+        """How many codes in the middle of q(z | x) the sentences have; None of Gaussian ones, which
+        are as many as the sentences."""
+        if isinstance(self.model.config.latent, GaussianConfig):
+            return None
+        return len(places(encoded(self.model, lines)).unique(dim=0))
+
     # -- what is measured -------------------------------------------------------------------
 
     def evaluate(
@@ -138,30 +156,43 @@ class LatentRun(Run):
         weightings = self._weightings(settings, report)
         for split in splits:
             lines = self.lines(split)
+            # The codes of training sentences are in the prior that is made of them.
+            fair = [
+                w for w in weightings if split != "train" or not isinstance(w.prior, Aggregated)
+            ]
             found, said = latent_measurements(
-                self.model, lines, split, settings, weightings, not self.has_distribution, report
+                self.model, lines, split, settings, fair, not self.has_distribution, report
             )
-            results += [*found, *self._reconstructions(lines, split, settings.seed, report)]
+            results += [*found, *self._reconstructions(lines, split, settings, report)]
             remarks += said
         measurement.keep(self.folder.measurements, results)
         return results, remarks
 
     def _reconstructions(
-        self, lines: Lines, split: str, seed: int, report: Report
+        self, lines: Lines, split: str, settings: LatentSettings, report: Report
     ) -> list[Measurement]:
+        """BLEU of the sentences written anew, from the middle of q(z | x) and from a draw of it. Of
+        the former also what tells them from a text that is the same for all codes: BLEU beside
+        another sentence, and the share of different ones."""
         scales = {name: scale for name, scale in self.scales.items() if scale != PERTURBED}
+        words, method = "the likeliest words", METHOD
+        decoding = GREEDY
+        if settings.sampled_words:
+            words, method = "words drawn", f"{METHOD}, sampled words"
+            decoding = SamplingSettings()
+        sentences = [sentence.tolist() for sentence in lines]
         results: list[Measurement] = []
         for done, (name, scale) in enumerate(scales.items()):
             report(f"writing the {split} split anew", done, len(scales))
-            written = reconstruct(self.model, lines, scale, GREEDY, self.feed.longest, seed)
-            results += bleu_measurements(
-                [sentence.tolist() for sentence in written],
-                [sentence.tolist() for sentence in lines],
-                "sampled" if name == "drawn" else name,
-                split,
-                METHOD,
-                f"the likeliest words from {CODES[name]}",
-            )
+            longest, seed = self.feed.longest, settings.seed
+            found = reconstruct(self.model, lines, scale, decoding, longest, seed)
+            written = [sentence.tolist() for sentence in found]
+            called = "sampled" if name == "drawn" else name
+            how = f"{words} from {CODES[name]}"
+            results += bleu_measurements(written, sentences, called, split, method, how)
+            if scale == MEAN:
+                codes = self.different_codes(lines)
+                results += reading_measurements(written, sentences, split, method, how, codes, seed)
         return results
 
     def _weightings(self, settings: LatentSettings, report: Report) -> list[Weighting]:
@@ -193,9 +224,13 @@ class LatentRun(Run):
             for prior, each in choices.items()
         ]
 
-    def rank(self, path: Path, report: Report) -> list[Measurement]:
+    def rank(
+        self, path: Path, report: Report, sampled: bool = False, seed: int = 1
+    ) -> list[Measurement]:
         """Which candidate of each question in a file is the right answer: by the codes, by the
-        words that it shares with the question, by its length, by chance."""
+        words that it shares with the question, by its length, by chance.
+
+        sampled: codes are drawn from q(z | x), as in the paper, and else are its means."""
         if not isinstance(self.model, SentenceModel) or self.model.config.latent.kind != "gaussian":
             raise InfolmError(
                 f"answers are ranked by Gaussian codes of sentences, which {self.folder.path} has "
@@ -204,10 +239,13 @@ class LatentRun(Run):
         questions, notes = read_questions(path)
         stage = partial(report, "ranking answers")
         unit = not self.has_distribution
-        found = rank(self.model, self.tokenizer, questions, unit=unit, report=stage)
+        if sampled:
+            self.check_distribution("--z sampled")
+        drawn = seed if sampled else None
+        found = rank(self.model, self.tokenizer, questions, sampled=drawn, unit=unit, report=stage)
         results: list[Measurement] = []
         for method, ranking in (
-            ("latent code", found),
+            (f"{METHOD}, sampled codes" if sampled else METHOD, found),
             ("word overlap", overlap(questions)),
             ("shortest answer", shortest(questions)),
             ("chance", chance(questions)),

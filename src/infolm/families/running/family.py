@@ -3,9 +3,11 @@
 import math
 from collections.abc import Callable
 
+from infolm.averaging.two_tailed import TwoTailedConfig
 from infolm.config import Recipe
 from infolm.data.corpora import Corpus
 from infolm.data.episodes import EpisodesConfig, marker
+from infolm.data.stream import StreamConfig
 from infolm.evaluation.episodic import episodic_log_probs
 from infolm.evaluation.likelihood import parallel_log_probs
 from infolm.families.base import FAMILIES, Family
@@ -46,6 +48,20 @@ class RunningFamily(Family):
             return Validation(-float(log_p.mean()))
 
         return validate
+
+    def judge(
+        self, recipe: Recipe, model: LanguageModel, corpus: Corpus
+    ) -> Callable[[], float] | None:
+        averaging, feed = recipe.averaging, recipe.feed
+        if not isinstance(averaging, TwoTailedConfig) or averaging.switch_on == "valid":
+            return None
+        assert isinstance(feed, StreamConfig)  # the recipe was checked
+        tokens = corpus.splits["train"].tokens[: averaging.switch_tokens]
+        # Streams as long as those of the validation split, so that a pass takes as many steps.
+        shorter = len(tokens) / len(corpus.splits["valid"].tokens)
+        streams = max(1, round(recipe.train.validation_streams * shorter))
+        chunk = feed.bptt
+        return lambda: -float(parallel_log_probs(model, tokens, streams, WARM_UP, chunk).mean())
 
     def result(self, recipe: Recipe, loss: float) -> str:
         return f"perplexity {math.exp(min(loss, 700)):.2f}"

@@ -2,34 +2,46 @@
 
 import json
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from infolm.data.corpora import truth
 from infolm.data.episodes import EpisodesConfig, marker
 from infolm.data.ingest import Report
 from infolm.data.stream import StreamConfig
-from infolm.errors import InfolmError
+from infolm.errors import InfolmError, RunError
 from infolm.evaluation import dynamic, measurement, suite
-from infolm.evaluation.dynamic import DynamicSettings, Rule, Statistics
+from infolm.evaluation.dynamic import (
+    FORMER_STATISTICS,
+    USUAL,
+    DynamicSettings,
+    MeanOver,
+    Rule,
+    Statistics,
+    StatisticsSettings,
+)
 from infolm.evaluation.generated import least_tokens
 from infolm.evaluation.likelihood import Progress
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.method import STATIC, Method
-from infolm.evaluation.monte_carlo import MonteCarloSettings
+from infolm.evaluation.monte_carlo import AdaptedBy, MonteCarloSettings
 from infolm.evaluation.neural_cache import CacheSettings, WordChange
-from infolm.evaluation.reverse import LEAST_TOKENS, Rows, stretches
+from infolm.evaluation.reverse import LEAST_TOKENS, SMALL, Rows, Yardstick, stretches
 from infolm.evaluation.suite import Subject
 from infolm.families.base import Evaluation, Run, family_of
 from infolm.generation.text import STREAMS, write_long
 from infolm.models.language import LanguageModel
+from infolm.nn.softmax import Tempering
 from infolm.objectives.bmi import Bmi, BmiConfig
 from infolm.training import checkpoint
 from infolm.training.device import one_device
 
 BMI = BmiConfig.kind
+WORDS_OF_SETTINGS = {"rule", "mean"}
+"""Settings that are words; all others are numbers."""
 TUNE, TUNED = "tune", "tuned"
 """Requests for settings found on the validation split: now, or before if they still hold."""
 
@@ -53,16 +65,22 @@ class Asked:
     """What a person wants measured besides the static model; None, 0 or False: not that.
 
     temperature, dynamic, cache: TUNE, TUNED or values. monte_carlo: the number of masks; rate: the
-    factor on the dropout rates. segment: None for the usual, or tuned. reverse, information: of
-    `generated` tokens that the model writes; real: of as many of the training text too.
+    factor on the dropout rates, TUNE, TUNED or a number. segment: None for the usual, or tuned.
+    reverse, information: of `generated` tokens that the model writes; real: of as many of the
+    training text too. yardstick: the size of the model that learns from them; stride: tokens from
+    pair to pair of segments.
     """
 
     temperature: str | None = None
+    tempering: Tempering = "mixture"
     dynamic: str | None = None
     rule: Rule = "rms"
     segment: int | None = None
+    mean: MeanOver = "all"
+    statistics: StatisticsSettings = USUAL
     monte_carlo: int = 0
-    rate: float = 1.0
+    rate: str = "1"
+    adaptation: AdaptedBy = "own"
     seed: int = 1
     cache: str | None = None
     episodic: bool = False
@@ -70,6 +88,8 @@ class Asked:
     information: bool = False
     generated: int = GENERATED
     real: bool = False
+    yardstick: Yardstick = SMALL
+    stride: int | None = None
 
 
 @dataclass(frozen=True)
@@ -100,6 +120,7 @@ class LanguageRun(Run):
             )
         bmi = Bmi(config, self.model)
         bmi.load_state_dict(folder.load_learner(BMI))
+        bmi.critic.eval()
         return bmi
 
     # -- what is tuned ----------------------------------------------------------------------
@@ -125,28 +146,58 @@ class LanguageRun(Run):
             str(method),
             lambda: asdict(suite.tuned_cache(subject, self._valid, method)),
         )
-        return CacheSettings(**found)
+        return _built(CacheSettings, found, "cache")
 
-    def temperature(self, request: str, chunk: int, report: Report, method: Method) -> float:
+    def temperature(
+        self,
+        request: str,
+        chunk: int,
+        report: Report,
+        method: Method,
+        tempering: Tempering = "mixture",
+    ) -> float:
         """The softmax's temperature that `request` asks for, within the walk of `method`."""
         if request not in (TUNE, TUNED):
-            return _temperature(request)
+            return _number(request, "--temperature", positive=True)
         subject = self._subject(chunk, report, method)
         found = self._kept(
             request,
             self.folder.tuned("temperature", *method.parts),
-            str(method),
-            lambda: {"temperature": suite.tuned_temperature(subject, self._valid, method)},
+            _basis(method, tempering),
+            lambda: {
+                "temperature": suite.tuned_temperature(subject, self._valid, method, tempering)
+            },
         )
-        return float(found["temperature"])
+        return _built(_Temperature, found, "temperature").temperature
+
+    def dropout_factor(
+        self, request: str, samples: MonteCarloSettings, chunk: int, report: Report
+    ) -> float:
+        """What `request` says that the dropout rates are multiplied by in Monte Carlo dropout."""
+        if request not in (TUNE, TUNED):
+            return _number(request, "--mc-rate", positive=False)
+        subject = self._subject(chunk, report)
+        found = self._kept(
+            request,
+            self.folder.tuned("mc"),
+            f"{samples.samples} masks, drawn anew every {samples.span} tokens, seed {samples.seed}",
+            lambda: {"rate": suite.tuned_dropout_factor(subject, self._valid, samples)},
+        )
+        return float(found["rate"])
 
     def dynamic_settings(
-        self, request: str, rule: Rule, segment: int | None, report: Report
+        self,
+        request: str,
+        rule: Rule,
+        segment: int | None,
+        report: Report,
+        mean: MeanOver = "all",
+        statistics: StatisticsSettings = USUAL,
     ) -> DynamicSettings:
         """The settings of dynamic evaluation that `request` asks for: 'RATE,DECAY[,EPSILON]' as
         given, else as tuned. segment: its length; None: the usual one, or tuned too."""
         usual, *shorter = SEGMENTS[self.tokenizer.kind]
-        start = replace(STARTS[rule], segment=segment or usual)
+        start = replace(STARTS[rule], segment=segment or usual, mean=mean, statistics=statistics)
         if request not in (TUNE, TUNED):
             try:
                 rate, decay, *rest = (float(number) for number in request.split(","))
@@ -164,7 +215,7 @@ class LanguageRun(Run):
                 self.model,
                 self._valid,
                 start,
-                self.statistics(rule, report),
+                self.statistics(start, report),
                 () if segment else shorter,
                 lambda done, total: report(stage, done, total),
             )
@@ -172,23 +223,33 @@ class LanguageRun(Run):
 
         variant = [*(["sgd"] if rule == "sgd" else []), *([str(segment)] if segment else [])]
         path = self.folder.tuned("dynamic", *variant)
-        return DynamicSettings(**self._kept(request, path, str(STATIC), tuned))
+        basis = str(STATIC)
+        if rule == "rms" and (mean, statistics) != ("all", FORMER_STATISTICS):
+            basis += f", mean of RMS over {mean}, RMS of {statistics}"
+        found = {"kept": self._kept(request, path, basis, tuned)}
+        return _built(DynamicSettings.read, found, "dynamic")
 
-    def statistics(self, rule: Rule, report: Report) -> Statistics | None:
-        """The mean square gradients of the training split, from before or now; none for sgd."""
-        if rule == "sgd":
+    def statistics(self, settings: DynamicSettings | None, report: Report) -> Statistics | None:
+        """The mean square gradients of the training split that dynamic evaluation needs, from
+        before or, if those are of other settings, now; none for sgd, or without settings."""
+        if settings is None or settings.rule == "sgd":
             return None
-        kept = self.folder.gradients
-        if not _newer(kept, self.folder.model):
+        wanted, kept = settings.statistics, self.folder.gradients
+        squares = _kept_statistics(kept, wanted) if _newer(kept, self.folder.model) else None
+        if squares is None:
             stage = "collecting gradients on the training split"
-            found = dynamic.gradient_statistics(
+            squares = dynamic.gradient_statistics(
                 self.model,
                 self.corpus.splits["train"].tokens,
+                wanted,
                 lambda done, total: report(stage, done, total),
             )
-            checkpoint.save(kept, found)
+            try:
+                checkpoint.save(kept, {"settings": asdict(wanted), "squares": squares})
+            except RunError as error:
+                print(f"{error}.", file=sys.stderr)
         device = self.model.device
-        return {name: square.to(device) for name, square in checkpoint.load(kept).items()}
+        return {name: square.to(device) for name, square in squares.items()}
 
     def _kept(
         self, request: str, path: Path, basis: str, tune: Callable[[], dict[str, Any]]
@@ -196,12 +257,15 @@ class LanguageRun(Run):
         """Settings found before on top of `basis`, or those that `tune` finds now, to be kept."""
         # Settings older than the weights were found for weights that training has since replaced.
         if request == TUNED and _newer(path, self.folder.model):
-            found: dict[str, Any] = json.loads(path.read_text())
+            found = _settings(path)
             if found.pop("with", basis) == basis:
                 return found
         found = tune()
         text = json.dumps({**found, "with": basis})
-        checkpoint.atomically(path, lambda temporary: temporary.write_text(text))
+        try:
+            checkpoint.atomically(path, lambda temporary: temporary.write_text(text))
+        except RunError as error:  # what was found serves now, if not the next time
+            print(f"{error}.", file=sys.stderr)
         return found
 
     @property
@@ -209,8 +273,7 @@ class LanguageRun(Run):
         return self.corpus.splits["valid"].tokens
 
     def _subject(self, chunk: int, report: Report, method: Method = STATIC) -> Subject:
-        rule = method.dynamic.rule if method.dynamic else "sgd"
-        statistics = self.statistics(rule, report)
+        statistics = self.statistics(method.dynamic, report)
         return Subject(self.model, self.tokenizer, chunk, report, statistics)
 
     def _episodes(self, asked: Asked, chunk: int, report: Report) -> tuple[int | None, list[float]]:
@@ -220,37 +283,55 @@ class LanguageRun(Run):
         if asked.temperature is None:
             return after, [1.0]
         if asked.temperature not in (TUNE, TUNED):
-            return after, [1.0, _temperature(asked.temperature)]
+            return after, [1.0, _number(asked.temperature, "--temperature", positive=True)]
+        tempering = self._tempering(asked)
         subject = self._subject(chunk, report)
         found = self._kept(
             asked.temperature,
             self.folder.tuned("temperature", "episodic"),
-            "each sentence by itself",
-            lambda: {"temperature": suite.tuned_episodic_temperature(subject, self._valid, after)},
+            "each sentence by itself" + WITHIN[tempering],
+            lambda: {
+                "temperature": suite.tuned_episodic_temperature(
+                    subject, self._valid, after, tempering
+                )
+            },
         )
-        return after, [1.0, float(found["temperature"])]
+        return after, [1.0, _built(_Temperature, found, "temperature").temperature]
+
+    def _tempering(self, asked: Asked) -> Tempering:
+        """With one expert, the softmax is the mixture."""
+        return asked.tempering if self.model.softmax.experts > 1 else "mixture"
 
     # -- what is measured -------------------------------------------------------------------
 
     def methods(self, asked: Asked, chunk: int, report: Report) -> list[Method]:
         """The static model, each method asked for alone, and all of them together.
 
-        Tuned in this order, each with the ones before it in place: dynamic evaluation, the
-        temperature, the cache.
+        Tuned in this order: dynamic evaluation and the dropout rates, each by itself; then, each
+        with the ones before it in place, the temperature and the cache.
         """
         adapting = samples = None
+        tempering = self._tempering(asked)
         if asked.dynamic:
-            adapting = self.dynamic_settings(asked.dynamic, asked.rule, asked.segment, report)
+            adapting = self.dynamic_settings(
+                asked.dynamic, asked.rule, asked.segment, report, asked.mean, asked.statistics
+            )
         if asked.monte_carlo:
             span = self.recipe.feed.bptt if isinstance(self.recipe.feed, StreamConfig) else chunk
-            samples = MonteCarloSettings(asked.monte_carlo, asked.rate, span, asked.seed)
+            samples = MonteCarloSettings(
+                asked.monte_carlo, span=span, seed=asked.seed, adaptation=asked.adaptation
+            )
+            rate = self.dropout_factor(asked.rate, samples, chunk, report)
+            samples = replace(samples, rate=rate)
         lines = [STATIC, Method(dynamic=adapting), Method(monte_carlo=samples)]
         together = Method(dynamic=adapting, monte_carlo=samples)
         if request := asked.temperature:
             both = dict.fromkeys((STATIC, together))
-            taus = {each: self.temperature(request, chunk, report, each) for each in both}
-            lines.append(replace(STATIC, temperature=taus[STATIC]))
-            together = replace(together, temperature=taus[together])
+            taus = {
+                each: self.temperature(request, chunk, report, each, tempering) for each in both
+            }
+            lines.append(replace(STATIC, temperature=taus[STATIC], tempering=tempering))
+            together = replace(together, temperature=taus[together], tempering=tempering)
         if request := asked.cache:
             both = dict.fromkeys((STATIC, together))
             caches = {each: self.cache_settings(request, chunk, report, each) for each in both}
@@ -283,19 +364,33 @@ class LanguageRun(Run):
         for name in splits:
             split = self.corpus.splits[name]
             if episodic:
-                results += suite.evaluate_episodic(subject, split, name, after, temperatures)
+                results += suite.evaluate_episodic(
+                    subject, split, name, after, temperatures, self._tempering(asked)
+                )
             elif streams > 1:
                 results += suite.evaluate_parallel(subject, split, name, streams, true.get(name))
             else:
                 measured, changes = suite.evaluate(subject, split, name, methods, true.get(name))
                 results += measured
         results += suite.language(known, true)
+        results += self._of_critic(subject, splits)
         found, warnings = self._of_texts(subject, splits, asked, true)
         results += found
         order = [*splits, WRITTEN, "train"]
         results.sort(key=lambda result: order.index(result.split))
         measurement.keep(self.folder.measurements, results)
         return Evaluation(results, warnings, {"words": changes})
+
+    def _of_critic(self, subject: Subject, splits: Sequence[str]) -> list[Measurement]:
+        """Of a run with BMI, what its critic knows of each split; nothing where there is none."""
+        config = self.recipe.regularisers.chosen().get(BMI)
+        if not isinstance(config, BmiConfig) or not self.folder.learner(BMI).exists():
+            return []
+        bmi, results = self.bmi(), []
+        for name in splits:
+            if pairs := config.held_out(self.corpus, name):
+                results += suite.critic(subject, bmi, pairs, name)
+        return results
 
     def _check_text(self, asked: Asked) -> None:
         """Refuse a text that cannot be written or is too short, before any work."""
@@ -306,7 +401,7 @@ class LanguageRun(Run):
                 "--reverse and --mi need a running text, and this run was trained on single "
                 "sentences: leave them out, or train it with feed.kind=stream"
             )
-        least = least_tokens(STREAMS) if asked.information else LEAST_TOKENS
+        least = least_tokens(STREAMS, asked.stride) if asked.information else LEAST_TOKENS
         if asked.generated < least:
             raise InfolmError(
                 f"--generated {asked.generated} is too short a text to measure: take {least} at "
@@ -330,10 +425,12 @@ class LanguageRun(Run):
             if asked.reverse:
                 fabric = one_device("auto")
                 results += suite.reverse(
-                    subject, text, source, measured_on, true, asked.seed, fabric
+                    subject, text, source, measured_on, true, asked.seed, fabric, asked.yardstick
                 )
             if asked.information:
-                found, said = suite.information(subject, text, split, source, asked.seed)
+                found, said = suite.information(
+                    subject, text, split, source, asked.seed, asked.stride
+                )
                 results += found
                 warnings += said
         return results, warnings
@@ -350,6 +447,48 @@ class LanguageRun(Run):
             yield "train", source, stretches(self.corpus.splits["train"].tokens, *written.shape)
 
 
+@dataclass(frozen=True)
+class _Temperature:
+    temperature: float
+
+
+Settings = TypeVar("Settings")
+
+
+def _built(kind: Callable[..., Settings], found: dict[str, Any], option: str) -> Settings:
+    """Settings of a kind from a file that has others or none of them, or a clear refusal."""
+    try:
+        settings = kind(**found)
+        fields = asdict(settings)  # type: ignore[call-overload]
+        strange = [
+            k for k, v in fields.items() if isinstance(v, str) and k not in WORDS_OF_SETTINGS
+        ]
+        if strange:
+            raise TypeError(f"{strange[0]} is a word")
+    except (TypeError, AttributeError) as error:
+        raise InfolmError(
+            f"the settings tuned before are not those of --{option} ({error}): tune again with "
+            f"--{option} tune"
+        ) from error
+    return settings
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """Settings that were tuned before: numbers and words by name."""
+    try:
+        found = json.loads(path.read_bytes())
+        if not isinstance(found, dict) or not all(
+            isinstance(value, int | float | str) for value in found.values()
+        ):
+            raise ValueError("no numbers by name")
+    except (ValueError, RecursionError) as error:
+        raise InfolmError(
+            f"{path} holds no tuned settings ({error}): `infolm repair {path.parent}` puts it "
+            "aside, or tune again, as in --cache tune"
+        ) from error
+    return found
+
+
 def _check(asked: Asked, streams: int, episodic: bool) -> None:
     walks = bool(asked.dynamic or asked.monte_carlo or asked.cache)
     if episodic and (walks or streams > 1):
@@ -361,14 +500,45 @@ def _check(asked: Asked, streams: int, episodic: bool) -> None:
         raise InfolmError("the static model alone is read in parallel: leave out --streams")
 
 
-def _temperature(text: str) -> float:
+WITHIN = {"mixture": "", "expert": ", temperature within each expert"}
+"""What the basis of a tuned temperature says of it."""
+
+
+def _basis(method: Method, tempering: Tempering) -> str:
+    return f"{method}{WITHIN[tempering]}"
+
+
+def _number(text: str, option: str, positive: bool) -> float:
+    """The number in `text`, above 0 or from 0 on."""
     try:
         value = float(text)
     except ValueError:
-        value = 0.0
-    if not 0 < value < math.inf:
-        raise InfolmError(f"--temperature is tune or a number above 0, not '{text}'")
+        value = math.nan
+    if not 0 <= value < math.inf or (positive and not value):
+        wanted = "a number above 0" if positive else "a factor of 0 or more"
+        raise InfolmError(f"{option} is tune or {wanted}, not '{text}'")
     return value
+
+
+def statistics_settings(text: str) -> StatisticsSettings:
+    """Of 'BATCHES[,COLUMNS[,STEPS]]', where BATCHES may be all."""
+    batches, *rest = text.split(",")
+    try:
+        number = None if batches == "all" else int(batches)
+        columns, steps = [*map(int, rest), *(USUAL.columns, USUAL.steps)[len(rest) :]]
+    except ValueError:
+        raise InfolmError(
+            f"'{text}' is not BATCHES[,COLUMNS[,STEPS]]: try all,1024 or {USUAL.batches}"
+        ) from None
+    return StatisticsSettings(number, columns, steps)
+
+
+def _kept_statistics(path: Path, wanted: StatisticsSettings) -> dict[str, Any] | None:
+    """The mean square gradients in a file, if they are those of `wanted`."""
+    state = checkpoint.load(path)
+    if "squares" not in state:  # written before there was a choice
+        state = {"settings": asdict(FORMER_STATISTICS), "squares": state}
+    return state["squares"] if StatisticsSettings(**state["settings"]) == wanted else None
 
 
 def _newer(path: Path, than: Path) -> bool:

@@ -76,6 +76,9 @@ class Cell(nn.Module, ABC):
         """Bias of the gate that keeps, ln U(1, T_max - 1) (Tallec and Ollivier 2018, as Melis 2023,
         section 4.4, has it): memories from 2 to T_max steps long. Nothing where there is none."""
 
+    def remember(self, bias: float) -> None:
+        """Add to the initial bias of the gate that keeps. Nothing where there is none."""
+
     def initial_state(self, batch: int) -> State:
         """Zeros."""
         like = next(self.parameters())
@@ -146,7 +149,7 @@ class Cell(nn.Module, ABC):
         if self.mogrifier:
             count = len(self.mogrifier.factors())
             weights, factors = weights[:-count], weights[-count:]
-            h, x = mogrify(h, x, self.mogrifier.matrices(factors), self.mogrifier.zigzag)
+            h, x = mogrify(h, x, self.mogrifier.parts(factors), self.mogrifier.zigzag)
         return self.step(x, h, state, weights, keep)
 
     def _recurrence(self, weights: Weights, masked: bool) -> Recurrence:

@@ -52,3 +52,7 @@ class GRU(Cell):
         update = slice(self.hidden, 2 * self.hidden)
         self.bias_ih[update] = chrono_bias(self.hidden, longest)
         self.bias_hh[update] = 0
+
+    @torch.no_grad()
+    def remember(self, bias: float) -> None:
+        self.bias_ih[self.hidden : 2 * self.hidden] += bias

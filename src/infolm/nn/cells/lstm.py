@@ -71,6 +71,10 @@ class LSTM(Cell):
         self.bias_ih[forget] = chrono_bias(self.hidden, longest)
         self.bias_hh[forget] = 0
 
+    @torch.no_grad()
+    def remember(self, bias: float) -> None:
+        self.bias_ih[self.hidden : 2 * self.hidden] += bias
+
     def forward(
         self, x: Tensor | PackedSequence, state: State, copies: int = 1
     ) -> tuple[Tensor | PackedSequence, State]:

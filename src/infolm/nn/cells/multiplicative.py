@@ -53,3 +53,7 @@ class MultiplicativeLSTM(Cell):
     @torch.no_grad()
     def chrono(self, longest: float) -> None:
         self.bias[self.hidden : 2 * self.hidden] = chrono_bias(self.hidden, longest)
+
+    @torch.no_grad()
+    def remember(self, bias: float) -> None:
+        self.bias[self.hidden : 2 * self.hidden] += bias

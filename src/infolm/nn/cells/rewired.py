@@ -57,3 +57,7 @@ class RewiredLSTM(Cell):
     @torch.no_grad()
     def chrono(self, longest: float) -> None:
         self.bias[2 * self.hidden :] = chrono_bias(self.hidden, longest)
+
+    @torch.no_grad()
+    def remember(self, bias: float) -> None:
+        self.bias[2 * self.hidden :] += bias

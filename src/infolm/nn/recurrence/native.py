@@ -24,8 +24,10 @@ import logging
 import os
 import shlex
 import shutil
+import stat
 import struct
 import subprocess
+import sys
 import tempfile
 from array import array
 from collections.abc import Iterable, Sequence
@@ -34,6 +36,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from infolm import files
 
 _NAMES = "linear add sub mul muladd min below affine sigmoid tanh dsigmoid dtanh".split()
 OPERATIONS = {name: code for code, name in enumerate(_NAMES)}
@@ -46,7 +50,12 @@ of a state, whose first n_0 rows are the initial ones, those that step t - 1 has
 _SOURCE = Path(__file__).with_name("native.cpp")
 _FLAGS = "-O3 -std=c++17 -ffp-contract=fast -fPIC -shared -pthread".split()
 _COMPILERS = ("c++", "g++", "clang++")
+_INSTRUCTIONS = (
+    *("__SSE4_2__", "__AVX__", "__AVX2__", "__FMA__", "__AVX512F__", "__AVX512BF16__"),
+    *("__ARM_NEON", "__ARM_FEATURE_SVE"),
+)
 _LOG = logging.getLogger("infolm")
+_build: dict[str, str] = {}  # of the library that is loaded
 
 
 class Instruction(NamedTuple):
@@ -142,11 +151,24 @@ def _library() -> ctypes.CDLL | None:
         return None
     for flags in ([*_FLAGS, "-march=native"], _FLAGS):
         try:
-            return _declared(ctypes.CDLL(str(_built([*command, *flags]))))
+            path, about = _built([*command, *flags])
+            library = _declared(ctypes.CDLL(str(path)))
         except (OSError, subprocess.CalledProcessError) as error:
             said = error.stderr if isinstance(error, subprocess.CalledProcessError) else ""
             _LOG.info("The native machine cannot be made: %s\n%s", error, said)
+        else:
+            _build.clear()
+            _build.update(about)
+            return library
     return None
+
+
+def build() -> dict[str, str]:
+    """What the machine is made of: its SHA-256, the compiler, its flags and the instruction set.
+
+    Another build may round otherwise. Empty where there is no machine.
+    """
+    return dict(_build) if available() else {}
 
 
 def compiler() -> list[str]:
@@ -157,11 +179,13 @@ def compiler() -> list[str]:
     return [name for name in _COMPILERS if shutil.which(name)][:1]
 
 
-def _built(command: list[str]) -> Path:
-    """The library, from the cache if it was made before.
+def _built(command: list[str]) -> tuple[Path, dict[str, str]]:
+    """The library, from the cache if it was made before, and what it is made of.
 
     Its name tells the source, the command, and what the compiler says of itself and of the
-    processor (its predefined macros): computers of different kinds may share the folder.
+    processor (its predefined macros): computers of different kinds may share the folder. The
+    second half of the name is the SHA-256 of the library: one that is damaged, or that another
+    account could have changed, is not loaded but made again.
     """
     macros = subprocess.run(
         [*command, "-dM", "-E", "-x", "c++", os.devnull], check=True, capture_output=True, text=True
@@ -169,33 +193,84 @@ def _built(command: list[str]) -> Path:
     source = _SOURCE.read_text()
     digest = hashlib.sha256("\0".join([source, *command, macros]).encode()).hexdigest()
     folder = _folder()
-    library = folder / f"{digest[:32]}.so"
-    if not library.exists():
-        # Several processes may build at once: each writes a file of its own, the last one stays.
-        with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as file:
-            made = Path(file.name)
-        try:
-            subprocess.run(
-                [*command, str(_SOURCE), "-o", str(made)],
-                check=True,
-                capture_output=True,
-                text=True,
-            )
-            made.replace(library)
-        finally:
-            made.unlink(missing_ok=True)
-    return library
+    for library in sorted(folder.glob(f"{digest[:32]}-*.so")):
+        fault = _fault(library)
+        if not fault:
+            return library, _about(library, command, macros)
+        print(f"{library} {fault}: it is made again.", file=sys.stderr)
+        library.unlink(missing_ok=True)
+    files.sweep(folder)
+    # Several processes may build at once: what they make is the same, or has another name.
+    with files.scratch_folder(folder, "building") as scratch:
+        made = scratch / "library.so"
+        subprocess.run(
+            [*command, str(_SOURCE), "-o", str(made)], check=True, capture_output=True, text=True
+        )
+        made.chmod(0o755)
+        files.flush(made)
+        library = folder / f"{digest[:32]}-{_sha256(made)}.so"
+        made.replace(library)
+    files.flush_folder(folder)
+    return library, _about(library, command, macros)
+
+
+def _fault(library: Path) -> str:
+    """Why a library may not be loaded; to load one that was cut short ends the process."""
+    if foreign := _foreign(library):
+        return foreign
+    if _sha256(library) != library.stem.partition("-")[2]:
+        return "is damaged (its SHA-256 does not match)"
+    return ""
+
+
+def _foreign(path: Path) -> str:
+    """Whether another account may have written what we would run, in words."""
+    if os.name != "posix":
+        return ""
+    state = path.lstat()
+    if stat.S_ISLNK(state.st_mode):
+        return "is a symbolic link"
+    if state.st_uid not in (0, os.getuid()):
+        return "belongs to another account"
+    if state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "can be written by other accounts"
+    return ""
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _about(library: Path, command: list[str], macros: str) -> dict[str, str]:
+    defined = dict(line.split(" ", 2)[1:] for line in macros.splitlines() if line.count(" ") > 1)
+    return {
+        "library": library.stem.partition("-")[2],
+        "compiler": f"{command[0]} {defined.get('__VERSION__', '')}".replace('"', "").strip(),
+        "flags": " ".join(command[1:]),
+        "instructions": " ".join(name.strip("_") for name in _INSTRUCTIONS if name in defined),
+    }
 
 
 def _folder() -> Path:
-    """`$INFOLM_NATIVE`, or in the user's cache; a temporary one where that cannot be written."""
+    """`$INFOLM_NATIVE`, or in the user's cache; a temporary one where that cannot be written, or
+    where others can write."""
     import pooch  # type: ignore[import-untyped]
 
     given = os.environ.get("INFOLM_NATIVE")
     folder = Path(given) if given else Path(pooch.os_cache("infolm")) / "native"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        folder = folder.resolve()
+        if os.name == "posix" and folder.stat().st_uid == os.getuid():
+            folder.chmod(folder.stat().st_mode & ~(stat.S_IWGRP | stat.S_IWOTH))
+        if foreign := _foreign(folder):
+            print(
+                f"{folder} {foreign}, so the native library there is not used: set INFOLM_NATIVE "
+                "to a folder of your own.",
+                file=sys.stderr,
+            )
+        elif os.access(folder, os.W_OK):
             return folder
     except OSError as error:
         _LOG.info("%s", error)

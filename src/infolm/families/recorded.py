@@ -1,0 +1,111 @@
+"""What a run's folder says of its training, held against what is there now."""
+
+import json
+import sys
+from typing import Any
+
+from infolm.config import Recipe, load_recipe, written_recipe
+from infolm.data.corpora import Corpus, load
+from infolm.data.ingest import Report
+from infolm.data.tokens import Tokenizer
+from infolm.errors import InfolmError
+from infolm.training.manifest import Manifest, altered
+from infolm.training.run import RunFolder
+
+FREE_TO_CHANGE = {
+    "epochs",
+    "max_steps",
+    "stop_patience",
+    "checkpoint_seconds",
+    "log_every",
+    "accelerator",
+}
+"""Keys of `train` that a resumed run may have otherwise than when it began."""
+DESCRIPTIVE = ("title", "paper", "expected", "variants", "tuning")
+"""Keys of a recipe that say something of it and change nothing."""
+
+
+def about(corpus: Corpus) -> str:
+    """The text of `corpus.json`."""
+    tokens = {name: len(split.tokens) for name, split in corpus.splits.items()}
+    tree = {"name": corpus.name, "sha256": corpus.source, "tokens": tokens}
+    return json.dumps(tree, indent=2) + "\n"
+
+
+def corpus_of(run: RunFolder, recipe: Recipe, report: Report | None = None) -> Corpus:
+    """The text a run is trained on, in the run's vocabulary; refused if it is no longer that."""
+    run.verify(run.tokenizer, run.corpus)
+    corpus = load(recipe.data, report, tokenizer=Tokenizer.load(run.tokenizer))
+    if _source(run) != corpus.source:
+        raise InfolmError(
+            f"the text of {corpus.name} is no longer the one that {run.path} was trained on: "
+            "bring that text back, or train anew with another --out"
+        )
+    return corpus
+
+
+def _source(run: RunFolder) -> str:
+    """The SHA-256 of the text that the run was begun with."""
+    try:
+        return str(json.loads(run.corpus.read_bytes())["sha256"])
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise InfolmError(
+            f"{run.corpus} is damaged ({' '.join(str(error).split())}): bring it back from a copy, "
+            f"or try `infolm repair {run.path}`"
+        ) from error
+
+
+def recipe_of(run: RunFolder) -> Recipe:
+    """The recipe of a run, where it is the one that infolm wrote or was edited soundly.
+
+    By hand one may change what `infolm train RUN --resume` may be given otherwise, and the place
+    of the text, which `corpus.json` knows. Anything else would be another run.
+    """
+    now, written = load_recipe(str(run.recipe)), Manifest.read(run.path)
+    if not written or not written.recipe or not altered(run.recipe):
+        return now
+    before = written_recipe(str(run.recipe), written.recipe)
+    edit = _first_difference(before.model_dump(mode="json"), now.model_dump(mode="json"))
+    was, is_now = _identity(before), _identity(now)
+    for tree in (was, is_now):
+        tree["data"].pop("path", None)
+    if difference := _first_difference(was, is_now):
+        raise InfolmError(
+            f"{run.recipe} was edited by hand ({difference}), and the run was trained otherwise: "
+            f"undo that, by hand or with `infolm repair {run.path}`; to train so, name another "
+            "folder with --out"
+        )
+    if edit:
+        print(f"{run.recipe} was edited by hand ({edit}): it is taken so.", file=sys.stderr)
+    return now
+
+
+def _identity(recipe: Recipe) -> dict[str, Any]:
+    """What may not change while a run lasts."""
+    tree = recipe.model_dump(mode="json")
+    for key in FREE_TO_CHANGE:
+        tree["train"].pop(key, None)
+    for key in DESCRIPTIVE:
+        tree.pop(key, None)
+    return tree
+
+
+def check_same(recipe: Recipe, run: RunFolder) -> None:
+    """Refuse to resume a run with another recipe than it began with."""
+    difference = _first_difference(_identity(recipe_of(run)), _identity(recipe))
+    if difference:
+        raise InfolmError(
+            f"{run.path} was begun with another recipe ({difference}): resume it as "
+            f"`infolm train {run.path} --resume`, or name another folder with --out"
+        )
+
+
+def _first_difference(before: Any, now: Any, path: str = "") -> str:
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in {**before, **now}:
+            inner = f"{path}.{key}" if path else str(key)
+            found = _first_difference(before.get(key), now.get(key), inner)
+            if found:
+                return found
+        return ""
+    return "" if before == now else f"{path} was {before} and is now {now}"

@@ -1,0 +1,235 @@
+"""How a file or a folder comes into being: whole, on the disk, and under no name known before.
+
+A writer makes a new file beside the one it is for, under a random name that ends in `.writing`
+and that must not exist yet, so that nothing planted there is followed or overwritten. It flushes
+it to the disk and renames it. While a writer lives it holds a lock on what it writes: what has
+such a name and no lock was left by a writer that died, and is swept away.
+"""
+
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from infolm.errors import InfolmError, RunError
+
+try:
+    import fcntl
+except ImportError:  # Windows, where a file that is open cannot be removed
+    fcntl = None  # type: ignore[assignment]
+
+SUFFIX = ".writing"
+PATIENCE = 60
+"""Seconds that one waits for another process to write a small file."""
+ABANDONED = 24 * 3600.0
+"""Seconds after which what an earlier release left, which held no locks, is taken for dead."""
+
+_OURS = re.compile(r".+\.[a-z0-9_]{8}\.writing")
+_FORMER = re.compile(r"\..+\.writing|metrics\.writing|making-[a-z0-9_]{8}")
+_HALF_MADE = re.compile(r"\..+[.-][a-z0-9_]{8}")
+_PARTS = {"recipe.yaml", "tokenizer.json", "corpus.json", "new"}
+"""What an earlier release had in a folder that it was making."""
+
+
+def _claim(descriptor: int) -> bool:
+    """Lock what was just made; False if a sweeper had it first."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks: nobody sweeps there either
+        return True
+    return os.fstat(descriptor).st_nlink > 0
+
+
+@contextmanager
+def scratch_file(folder: Path, name: str) -> Iterator[Path]:
+    """A new empty file in `folder`, locked; removed at the end unless it was renamed."""
+    while True:
+        descriptor, made = tempfile.mkstemp(SUFFIX, f".{name}.", folder)  # O_EXCL | O_NOFOLLOW
+        if _claim(descriptor):
+            break
+        os.close(descriptor)
+    path = Path(made)
+    try:
+        yield path
+    finally:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+@contextmanager
+def scratch_folder(folder: Path, name: str) -> Iterator[Path]:
+    """A new folder in `folder`, locked; removed with all in it unless it was renamed."""
+    while True:
+        made = Path(tempfile.mkdtemp(SUFFIX, f"{name}.", folder))
+        if os.name != "posix":
+            descriptor = None
+            break
+        try:
+            descriptor = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            continue
+        if _claim(descriptor):
+            break
+        os.close(descriptor)
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def flush(path: Path) -> None:
+    """Have a file on the disk; it must be one, and no link."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def flush_folder(path: Path) -> None:
+    """Have a folder's names on the disk."""
+    if os.name == "posix":  # elsewhere a folder cannot be opened, nor needs to be flushed
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def replace(
+    path: Path, write: Callable[[Path], object], before: Callable[[Path], object] | None = None
+) -> None:
+    """Call `write(temporary path)`, flush to the disk and rename to `path`; or leave no trace.
+
+    before: called with the temporary path when it is on the disk, just before it is renamed.
+    """
+    with scratch_file(path.parent, path.name) as temporary:
+        write(temporary)
+        temporary.chmod(0o644)
+        flush(temporary)
+        if before:
+            before(temporary)
+        os.replace(temporary, path)
+    flush_folder(path.parent)
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Inside, no other process that asks for it changes the file `path`."""
+    from filelock import FileLock, Timeout  # not needed to read a run
+
+    lock = path.with_name(f".{path.name}.lock")
+    try:
+        refuse_link(lock)
+        with FileLock(lock, timeout=PATIENCE):
+            yield
+    except Timeout:
+        raise RunError(
+            f"{path} has been held by another process for {PATIENCE} seconds: wait for it to end, "
+            "and try again"
+        ) from None
+    except OSError as error:
+        raise RunError(f"{path} could not be written ({error}): nothing is lost") from error
+
+
+def sweep(folder: Path, name: str = "") -> None:
+    """Remove what dead writers left in `folder`, if `name` is given of that file or folder only.
+
+    What a living one holds stays.
+    """
+    try:
+        entries = list(os.scandir(folder))
+    except OSError:
+        return
+    for entry in entries:
+        bare = entry.name.removeprefix(".")
+        if name and not bare.startswith((f"{name}.", f"{name}-")):
+            continue
+        ours = bool(_OURS.fullmatch(entry.name))
+        with suppress(OSError):
+            if ours or _FORMER.fullmatch(entry.name) or (name and _half_made(entry)):
+                _sweep(Path(entry.path), locked=ours)
+
+
+def _half_made(entry: "os.DirEntry[str]") -> bool:
+    """Whether an earlier release was making a run or a fine-tuned model there."""
+    if not _HALF_MADE.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
+        return False
+    return _PARTS.issuperset(os.listdir(entry.path))
+
+
+def _sweep(path: Path, locked: bool) -> None:
+    if path.is_symlink():
+        path.unlink()  # the link alone: no writer makes one
+        return
+    with taken(path) as free:
+        if not free or not (locked or time.time() - _newest(path) > ABANDONED):
+            return
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+@contextmanager
+def taken(path: Path) -> Iterator[bool]:
+    """Inside, we hold what a dead writer left; False if a living one does, or nobody can tell."""
+    if fcntl is None:
+        yield False
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free = True
+        except OSError:
+            free = False
+        yield free
+    finally:
+        os.close(descriptor)
+
+
+def _newest(path: Path) -> float:
+    """When something in `path` was last written."""
+    return max(each.lstat().st_mtime for each in (path, *path.rglob("*")))
+
+
+def refuse_links(folder: Path) -> None:
+    """Refuse a folder in which something is neither a plain file nor a plain folder.
+
+    A link would have us read, overwrite or delete files elsewhere. The folder itself may be one.
+    """
+    for entry in list(os.scandir(folder)):
+        state = entry.stat(follow_symlinks=False)
+        if stat.S_ISDIR(state.st_mode):
+            refuse_links(Path(entry.path))
+        elif not stat.S_ISREG(state.st_mode):
+            refuse_link(Path(entry.path))
+
+
+def refuse_link(path: Path) -> None:
+    """Refuse a path that is there and is neither a plain file nor a plain folder."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(mode):
+        raise InfolmError(
+            f"{path} is a symbolic link to {os.readlink(path)}, and a run's folder must hold its "
+            "own files: put what it points to in its place, or delete the link (the run's whole "
+            "folder may be a link)"
+        )
+    if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+        raise InfolmError(f"{path} is neither a file nor a folder: delete it")

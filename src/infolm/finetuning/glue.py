@@ -1,0 +1,90 @@
+"""GLUE's average over the tasks that an encoder was fine-tuned on, by two conventions.
+
+    leaderboard   a task's metrics are averaged, and MNLI's two parts; then the tasks
+    paper         the columns of table 2 of Kong et al. 2020: MNLI's two parts are two columns, MRPC
+                  and QQP count by F1, and STS-B is none of them
+
+GLUE's leaderboard has WNLI as a ninth task, which is not one of ours, and its figures, like the
+paper's, are of the test sets.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from infolm.finetuning.problems import Scores
+from infolm.finetuning.search import RESULTS
+from infolm.finetuning.tasks import TASKS
+
+NOT_IN_PAPER = ("stsb",)
+
+
+def leaderboard(scores: Mapping[str, Scores]) -> float:
+    """The mean over the tasks, each the mean over its parts and metrics; scores: of each task."""
+    return fmean(
+        fmean(fmean(part.values()) for part in parts.values()) for parts in scores.values()
+    )
+
+
+def paper(scores: Mapping[str, Scores]) -> float | None:
+    """The mean over the columns of table 2, each task by its first metric; None where no task has
+    one there."""
+    columns = [
+        part[TASKS[task].metrics[0]]
+        for task, parts in scores.items()
+        if task not in NOT_IN_PAPER
+        for part in parts.values()
+    ]
+    return fmean(columns) if columns else None
+
+
+@dataclass(frozen=True)
+class Average:
+    """What the fine-tuned models of an encoder are worth together, on dev.
+
+    fresh, share: as they were trained. scores: of each task's chosen model, in TASKS' order, as
+    `results.json` reports them. chosen_on_dev: the tasks whose model was chosen on the examples
+    that it is measured on.
+    """
+
+    fresh: bool
+    share: float
+    scores: dict[str, Scores]
+    chosen_on_dev: list[str]
+
+    @property
+    def missing(self) -> list[str]:
+        return [task for task in TASKS if task not in self.scores]
+
+    def told(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "fresh": self.fresh,
+            "share": self.share,
+            "tasks": self.scores,
+            "missing": self.missing,
+            "chosen_on_dev": self.chosen_on_dev,
+            "leaderboard": leaderboard(self.scores),
+            "paper": paper(self.scores),
+        }
+
+
+def averages(folder: Path) -> list[Average]:
+    """Of the results in the folders of `folder`, RUN/finetuned, those of one kind together: by
+    whether weights were fresh, and by the share of the training examples."""
+    found: dict[tuple[bool, float], dict[str, dict[str, Any]]] = {}
+    for path in sorted(folder.glob(f"*/{RESULTS}")):
+        told = json.loads(path.read_text())
+        if told["task"] in TASKS:
+            found.setdefault((told["fresh"], told["share"]), {})[told["task"]] = told
+    return [
+        Average(
+            *kind,
+            {task: results[task]["chosen"]["dev"] for task in TASKS if task in results},
+            [t for t in TASKS if t in results and results[t].get("choice", {}).get("on") != "half"],
+        )
+        for kind, results in sorted(found.items(), key=lambda each: (each[0][0], -each[0][1]))
+    ]

@@ -1,0 +1,307 @@
+"""A damaged run's folder made sound again, as far as what is intact allows.
+
+Each file is brought back from what else the folder has: the recipe from the manifest, vocabulary
+and `corpus.json` from the text, the weights and what regularisers learnt from a checkpoint. The
+manifest tells whether what came out is the very file that was lost. What was damaged is moved to
+the folder `damaged`, never deleted.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from infolm import files
+from infolm.config import Recipe, load_recipe
+from infolm.data.corpora import load as load_corpus
+from infolm.data.tokens import Tokenizer
+from infolm.errors import InfolmError
+from infolm.evaluation import measurement
+from infolm.families.base import family_of
+from infolm.families.recorded import about, recipe_of
+from infolm.training import checkpoint
+from infolm.training.manifest import NAME, Manifest, sha256
+from infolm.training.run import RunFolder, put_damaged_lines_aside
+
+Writer = Callable[[Path], object]
+
+
+@dataclass
+class Repaired:
+    """done: what was damaged and is sound now, by file. lost: what could not be mended, and why."""
+
+    done: dict[str, str] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
+
+
+def repair(path: Path) -> Repaired:
+    """Mend the run in a folder. Nothing that is sound is changed."""
+    run = RunFolder(path)
+    if not path.is_dir() or not (run.recipe.exists() or (path / NAME).exists()):
+        raise InfolmError(f"{path} is not a run's folder: it has neither recipe.yaml nor {NAME}")
+    files.refuse_links(path)
+    with run.locked():
+        return _Repair(run).all()
+
+
+class _Repair:
+    def __init__(self, run: RunFolder) -> None:
+        self.run, self.result = run, Repaired()
+        self.recipe: Recipe | None = None
+
+    def all(self) -> Repaired:
+        for folder in (self.run.path, self.run.checkpoints):
+            files.sweep(folder)
+        self._manifest()
+        self._recipe()
+        self._checkpoints()
+        if self.recipe:
+            self._vocabulary(self.recipe)
+            self._corpus(self.recipe)
+            if self.run.tokenizer.name not in self.result.lost:
+                self._model(self.recipe)
+                self._learners()
+        self._notes()
+        self._vouch()
+        return self.result
+
+    # -- what says what was --------------------------------------------------------------------
+
+    def _manifest(self) -> None:
+        try:
+            self.known = Manifest.read(self.run.path) or Manifest()
+        except InfolmError:
+            self._aside(self.run.path / NAME)
+            self.known = Manifest()
+            self.result.done[NAME] = "written anew from the files, which it no longer vouches for"
+
+    def _expected(self, path: Path) -> list[str]:
+        return self.known.files.get(path.name, [])
+
+    def _sound(self, path: Path, read: Callable[[Path], object]) -> bool:
+        """Whether a file can be read and is the one in the manifest, where that knows it."""
+        if not path.exists():
+            return False
+        try:
+            read(path)
+        except InfolmError:
+            return False
+        return not self._expected(path) or sha256(path) in self._expected(path)
+
+    def _recipe(self) -> None:
+        run = self.run
+        try:
+            self.recipe = recipe_of(run) if run.recipe.exists() else None
+        except InfolmError as error:
+            if not self.known.recipe:
+                self.result.lost[run.recipe.name] = f"{error}; no manifest has it"
+                return
+        if self.recipe is None and self.known.recipe:
+            text = self.known.recipe
+            self._aside(run.recipe)
+            checkpoint.atomically(run.recipe, lambda to: to.write_text(text, encoding="utf-8"))
+            self.recipe = load_recipe(str(run.recipe))
+            self.result.done[run.recipe.name] = "brought back from the manifest"
+        elif self.recipe is None:
+            self.result.lost[run.recipe.name] = "it is missing, and no manifest has it"
+
+    # -- the text ------------------------------------------------------------------------------
+
+    def _vocabulary(self, recipe: Recipe) -> None:
+        path = self.run.tokenizer
+        if self._sound(path, Tokenizer.load):
+            return
+        try:
+            made = load_corpus(recipe.data, tokenizer=family_of(recipe).vocabulary(recipe))
+        except InfolmError as error:
+            self.result.lost[path.name] = f"it is made from the text, and {error}"
+            return
+        known = bool(self._expected(path)) or self._source() == made.source
+        self._restore(path, made.tokenizer.save, "made from the text again", known)
+
+    def _source(self) -> str | None:
+        """The SHA-256 of the text in `corpus.json`, where that can be read."""
+        try:
+            return str(json.loads(self.run.corpus.read_bytes())["sha256"])
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return None
+
+    def _corpus(self, recipe: Recipe) -> None:
+        path = self.run.corpus
+        right = self._expected(path)
+        if self._source() and (not right or sha256(path) in right):
+            return
+        try:
+            corpus = load_corpus(recipe.data, tokenizer=Tokenizer.load(self.run.tokenizer))
+        except InfolmError as error:
+            self.result.lost[path.name] = f"it is made from the text, and {error}"
+            return
+        text = about(corpus)
+        self._restore(path, lambda to: to.write_text(text), "made from the text again", bool(right))
+
+    def _restore(self, path: Path, write: Writer, how: str, known: bool) -> None:
+        """Bring a file back if it comes out as it was; known: whether that can be told."""
+        right = self._expected(path)
+        with files.scratch_file(self.run.path, path.name) as trial:
+            write(trial)
+            same = known and (not right or sha256(trial) in right)
+        if not same:
+            self.result.lost[path.name] = (
+                "the text gives another one today: bring back the text or the file itself"
+                if known
+                else "nothing tells whether the text is still the same: bring back the file itself"
+            )
+            return
+        self._aside(path)
+        checkpoint.atomically(path, write)
+        self.result.done[path.name] = how
+
+    # -- the weights ---------------------------------------------------------------------------
+
+    def _checkpoints(self) -> None:
+        folder = self.run.checkpoints
+        for path in [*checkpoint.checkpoints(folder), self.run.best]:
+            if not path.exists():
+                continue
+            try:
+                checkpoint.load(path)
+            except InfolmError:
+                self._aside(path)
+                self.result.done[f"{folder.name}/{path.name}"] = "put aside"
+        intact = checkpoint.checkpoints(folder)
+        for name in self.result.done:
+            if name.startswith(f"{folder.name}/step-"):
+                last = intact[-1].name if intact else ""
+                left = f"training resumes from {last}" if last else "training can only begin anew"
+                self.result.done[name] = f"put aside; {left}"
+
+    def _sources(self) -> list[Path]:
+        """The intact checkpoints, that of the best validation first, then the newest."""
+        best = [self.run.best] if self.run.best.exists() else []
+        return best + checkpoint.checkpoints(self.run.checkpoints)[::-1]
+
+    def _answers(self, recipe: Recipe) -> Iterator[tuple[Path, bool, Writer]]:
+        """The weights in checkpoints: which, whether they would be the answer, and a writer."""
+        tokenizer = Tokenizer.load(self.run.tokenizer)
+        model = recipe.model.build(len(tokenizer), tokenizer)
+        averager = recipe.averaging.build(model)
+        for path in self._sources():
+            state = checkpoint.load(path)
+            checkpoint.restore_weights(path, model, checkpoint.part(path, state, "model"))
+            averager.load_state_dict(checkpoint.part(path, state, "averager"))
+            candidates = averager.candidates()
+            answer = averager.answer(dict.fromkeys(candidates, 0.0))
+            for candidate in dict.fromkeys((answer, *candidates, "raw")):
+                with averager.swapped_in(candidate):
+                    weights = {k: w.clone() for k, w in model.state_dict().items()}
+                yield path, candidate == answer, checkpoint.writer(weights)
+
+    def _model(self, recipe: Recipe) -> None:
+        path = self.run.model
+        if self._sound(path, checkpoint.load):
+            return
+        if not path.exists() and not self._expected(path):
+            return  # the run has not been validated yet
+        chosen: tuple[Path, Writer] | None = None
+        for source, answer, write in self._answers(recipe):
+            with files.scratch_file(self.run.path, path.name) as trial:
+                write(trial)
+                exact = sha256(trial) in self._expected(path)
+            if exact:
+                chosen = source, write
+                break
+            if answer and chosen is None:
+                chosen = source, write
+        else:
+            exact = False
+        if chosen is None:
+            self.result.lost[path.name] = (
+                "there is no intact checkpoint to take the weights from: bring back a copy of it, "
+                f"or train anew from {self.run.recipe} in another folder"
+            )
+            return
+        source, write = chosen
+        self._aside(path)
+        self.run.keep(path, write)
+        which = f"checkpoints/{source.name}"
+        self.result.done[path.name] = (
+            f"brought back from {which}, the very bytes of before"
+            if exact
+            else f"taken from {which}: not the weights of the best validation, but those of that "
+            f"moment; `infolm train {self.run.path} --resume` with more epochs looks for better "
+            "ones, and what was measured before is of the lost ones"
+        )
+
+    def _learners(self) -> None:
+        """What regularisers learnt beside the best weights."""
+        not_learnt = {self.run.model.name, self.run.gradients.name}
+        there = {path.name for path in self.run.path.glob("*.safetensors")}
+        listed = {name for name in self.known.files if name.endswith(".safetensors")}
+        for name in sorted((there | listed) - not_learnt):
+            path = self.run.path / name
+            if not self.run.model.exists() or self._fits(path):
+                continue
+            self._learner(path)
+
+    def _fits(self, path: Path) -> bool:
+        if not self._sound(path, checkpoint.load):
+            return False
+        return checkpoint.load(path).get("model") == checkpoint.mark(self.run.model)
+
+    def _learner(self, path: Path) -> None:
+        mark = checkpoint.mark(self.run.model)
+        for source in self._sources():
+            learnt = checkpoint.load(source).get("learners", {}).get(path.stem)
+            if learnt is None:
+                continue
+            self._aside(path)
+            self.run.keep(path, checkpoint.writer({**learnt, "model": mark}))
+            self.result.done[path.name] = f"taken from checkpoints/{source.name}"
+            return
+        self.result.lost[path.name] = "there is no intact checkpoint to take it from"
+
+    # -- what was found with the run ------------------------------------------------------------
+
+    def _notes(self) -> None:
+        run = self.run
+        if put_damaged_lines_aside(run):
+            self.result.done[run.metrics.name] = f"damaged lines are in {run.damaged_metrics.name}"
+        if run.gradients.exists() and not self._sound(run.gradients, checkpoint.load):
+            self._aside(run.gradients)
+            self.result.done[run.gradients.name] = "put aside; it is collected again when needed"
+        for path in sorted(run.path.glob("*.json")):
+            if path in (run.tokenizer, run.corpus, run.path / NAME):
+                continue
+            try:
+                if path == run.measurements:
+                    measurement.read(path)
+                elif not isinstance(json.loads(path.read_bytes()), dict):
+                    raise ValueError
+            except (InfolmError, ValueError, RecursionError):
+                self._aside(path)
+                again = "measured" if path == run.measurements else "tuned"
+                self.result.done[path.name] = f"put aside; it is {again} again when asked for"
+
+    def _vouch(self) -> None:
+        """Write the manifest of what is sound."""
+        manifest = Manifest.read(self.run.path) or Manifest(native=self.known.native)
+        sound = [path for path in self.run.defining if path.name not in self.result.lost]
+        lost = {name: known for name, known in self.known.files.items() if name in self.result.lost}
+        manifest.files = {path.name: [sha256(path)] for path in sound} | lost
+        if self.recipe and self.run.recipe.name not in self.result.lost:
+            manifest.recipe = self.run.recipe.read_text(encoding="utf-8")
+        if self.recipe and manifest != self.known:
+            manifest.write(self.run.path)
+
+    def _aside(self, path: Path) -> None:
+        """Move what is damaged, if it is there, to `damaged`, under a name of its own."""
+        if not path.exists():
+            return
+        folder = self.run.path / "damaged"
+        folder.mkdir(exist_ok=True)
+        for number in range(1, 1_000_000):
+            target = folder / (path.name if number == 1 else f"{path.name}.{number}")
+            if not target.exists():
+                os.replace(path, target)
+                return

@@ -1,0 +1,86 @@
+"""What the files that define a run were when infolm wrote them: `manifest.json`.
+
+It has the SHA-256 of each, the recipe's text, and the build of the native cells. A file that is
+about to be replaced has two that are right: the manifest with both is on the disk before the file
+is renamed, the one with the new alone is written after it. So a run killed at any moment agrees
+with its manifest.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from infolm.errors import InfolmError
+from infolm.training import checkpoint
+
+NAME = "manifest.json"
+FORMAT = "infolm run 1"
+
+
+@dataclass
+class Manifest:
+    """files: the SHA-256 that each may have. recipe: as infolm last wrote it. native: the build of
+    the cells' library (`native.build`), empty if they ran otherwise."""
+
+    files: dict[str, list[str]] = field(default_factory=dict)
+    recipe: str = ""
+    native: dict[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> str:
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, sort_keys=True) + "\n"
+
+    def write(self, folder: Path) -> None:
+        text = self.as_json()
+        checkpoint.atomically(folder / NAME, lambda path: path.write_text(text, encoding="utf-8"))
+
+    @classmethod
+    def read(cls, folder: Path) -> "Manifest | None":
+        """That of a run's folder; none in runs of earlier releases."""
+        path = folder / NAME
+        try:
+            return cls._checked(json.loads(path.read_bytes()))
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, RecursionError) as error:
+            raise InfolmError(
+                f"{path} is damaged ({error}): `infolm repair {folder}` checks the run's files and "
+                "writes it anew"
+            ) from error
+
+    @classmethod
+    def _checked(cls, tree: Any) -> "Manifest":
+        if not isinstance(tree, dict) or tree.pop("format", None) != FORMAT:
+            raise ValueError(f"it lacks the mark '{FORMAT}'")
+        manifest = cls(**tree)
+        listed, native = manifest.files, manifest.native
+        sound = (
+            isinstance(listed, dict)
+            and all(isinstance(each, list) for each in listed.values())
+            and isinstance(manifest.recipe, str)
+            and isinstance(native, dict)
+        )
+        if not sound:
+            raise ValueError("its entries are of the wrong kind")
+        return manifest
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def altered(path: Path) -> bool | None:
+    """Whether a file of a run is not what infolm wrote; None where the manifest does not know."""
+    manifest = Manifest.read(path.parent)
+    while True:
+        allowed = manifest.files.get(path.name) if manifest else None
+        if not allowed:
+            return None
+        if sha256(path) in allowed:
+            return False
+        again = Manifest.read(path.parent)
+        if again == manifest:
+            return True
+        manifest = again  # a training process was replacing the file
