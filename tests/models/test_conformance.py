@@ -121,6 +121,15 @@ def test_states_of_texts_of_any_length_are_joined(kind):
         torch.testing.assert_close(again.hidden[:, column : column + 1], later.hidden)
 
 
+def test_columns_that_are_not_kept_start_anew(kind):
+    model, tokens, further = make(kind), text(5, 4), text(3, 4, seed=5)
+    state = read(model, tokens).state
+    kept = torch.tensor([True, False, False, True])
+    found = read(model, further, model.kept(state, kept)).hidden
+    went_on, anew = read(model, further, state).hidden, read(model, further).hidden
+    torch.testing.assert_close(found, torch.where(kept[:, None], went_on, anew))
+
+
 def test_a_detached_state_has_no_gradient(kind):
     model = make(kind)
     output = model(text(4, 2), model.initial_state(2))

@@ -10,7 +10,7 @@ from infolm.objectives.likelihood import (
     Likelihood,
     LikelihoodConfig,
     activation_penalty,
-    reset,
+    carried_on,
     temporal_activation_penalty,
 )
 
@@ -146,7 +146,7 @@ def test_a_stream_is_reset_in_all_layers_and_samples_at_once():
     torch.manual_seed(3)
     streams, samples = 40, 3
     before = states(streams, samples)
-    after = reset(before, streams, 0.5)
+    after = make().kept(before, carried_on(streams, samples, 0.5))
     zero = (after[0][0] == 0).view(samples, streams)
     assert zero[0].any()
     assert not zero[0].all()
@@ -160,7 +160,7 @@ def test_a_stream_is_reset_in_all_layers_and_samples_at_once():
 def test_the_share_of_streams_that_are_reset_is_the_probability():
     torch.manual_seed(0)
     n, p = 200_000, 0.01
-    share = float((reset(states(n, layers=1), n, p)[0][0] == 0).double().mean())
+    share = 1 - float(carried_on(n, 1, p).double().mean())
     assert share == pytest.approx(p, abs=4 * (p * (1 - p) / n) ** 0.5)
 
 

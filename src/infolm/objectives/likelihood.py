@@ -61,6 +61,15 @@ def _mean_square(x: Tensor, counted: Tensor | None) -> Tensor:
     return (x if counted is None else x[counted]).square().mean()
 
 
+def carried_on(streams: int, samples: int, state_reset: float) -> Tensor:
+    """Which of D B columns go on from their state, (D B,): the D samples of a stream together.
+
+    With probability `state_reset` a stream starts anew, as a text does that is measured (the
+    program of Melis et al. 2020 has 0.01).
+    """
+    return (torch.rand(streams) >= state_reset).repeat(samples)
+
+
 def read(
     model: LanguageModel,
     batch: Batch,
@@ -71,16 +80,13 @@ def read(
     """The model's output on the batch, `samples` copies of it side by side: (T, D B, H).
 
     It goes on from the state `carry`, or from zeros where there is none or the batch is fresh, or
-    where a stream is `reset` in training.
+    where a stream is not `carried_on` in training.
     """
     streams = batch.tokens.shape[1]
     if batch.fresh or carry is None:
         carry = model.initial_state(streams * samples)
     elif model.training and state_reset:
-        # The samples of a stream together: it starts anew now and then, as a text does that is
-        # measured (the program of Melis et al. 2020 has 0.01). Without it, no number is drawn.
-        kept = torch.rand(streams, device=batch.tokens.device) >= state_reset
-        carry = model.kept(carry, kept.repeat(samples))
+        carry = model.kept(carry, carried_on(streams, samples, state_reset).to(model.device))
     return model(batch.tokens.repeat(1, samples), carry)
 
 
