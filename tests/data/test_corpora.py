@@ -121,6 +121,21 @@ def test_damaged_tokens_are_made_anew_with_a_sentence(
     assert not capsys.readouterr().err
 
 
+def test_the_tokens_of_a_split_are_checked_when_it_is_first_asked_for(
+    file: Path, folders: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("infolm.data.store.BLOCK", 8)
+    first = text_of(own(file))
+    path = folders / "cache" / own(file).fingerprint / "train.tokens"
+    path.write_bytes(path.read_bytes()[:-12] + bytes(12))  # valid tokens, and others
+    corpus = own(file)
+    assert len(corpus.splits["valid"].tokens)
+    assert capsys.readouterr().err == ""  # who reads the validation split pays for that alone
+    assert text_of(corpus) == first
+    assert "does not match its checksum from byte" in capsys.readouterr().err
+    assert text_of(own(file)) == first
+
+
 def test_a_half_made_folder_is_completed(file: Path, folders: Path) -> None:
     corpus = own(file)
     (folders / "cache" / corpus.fingerprint / "test.tokens").unlink()

@@ -161,11 +161,16 @@ def test_most_of_what_is_hidden_is_shown_as_a_mask(tokenizer):
 
 
 @pytest.mark.parametrize("masking", MASKINGS)
-def test_a_text_of_line_ends_hides_nothing(tokenizer, masking):
-    tokens = np.full(500, tokenizer.special.sep)
-    batch = feed(tokenizer, tokens, masking=masking).next()
-    assert len(batch.places) == len(batch.words) == 0
-    assert batch.ngrams is None
+def test_a_text_of_line_ends_is_refused_and_batches_of_them_are_passed_over(tokenizer, masking):
+    tokens = np.full(5000, tokenizer.special.sep)
+    with pytest.raises(InfolmError, match="no word that could be hidden"):
+        feed(tokenizer, tokens, masking=masking)
+    tokens[2500:2600] = text(tokenizer, 100)
+    fed = feed(tokenizer, tokens, masking=masking)
+    for _ in range(20):
+        batch = fed.next()
+        assert len(batch.places) == len(batch.words) > 0
+        assert (masking == "spans") == (batch.ngrams is not None)
 
 
 def test_a_text_that_fills_no_batch_is_refused(tokenizer):

@@ -1,5 +1,7 @@
 """A recipe under one of its variants' names, and on another text than its own."""
 
+import shlex
+
 import pytest
 import yaml
 
@@ -18,7 +20,7 @@ def settings(*arguments):
 def test_a_variant_is_the_overrides_of_its_name(name):
     recipe = load_recipe(name)
     for variant, changes in recipe.variants.items():
-        assert settings(name, [], [variant]) == settings(name, changes.split())
+        assert settings(name, [], [variant]) == settings(name, shlex.split(changes))
         assert (settings(name, [], [variant]) != settings(name)) == bool(changes)
         changed = load_recipe(name, [], [variant])
         assert changed.title == f"{recipe.title}, variant {variant}"

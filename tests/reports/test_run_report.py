@@ -137,8 +137,8 @@ def page(original: Path) -> Page:
 
 @pytest.fixture
 def run(original: Path, tmp_path: Path) -> Path:
-    """A copy of that run, to do with as one likes."""
-    ignored = shutil.ignore_patterns("report.html")
+    """A copy of that run, to do with as one likes: no manifest remembers its recipe."""
+    ignored = shutil.ignore_patterns("report.html", "manifest.json")
     return Path(shutil.copytree(original, tmp_path / "a run", ignore=ignored))
 
 
