@@ -23,8 +23,8 @@ from infolm.objectives.likelihood import LikelihoodConfig
 from infolm.optimisation.optimisers import OPTIMISERS, OptimiserConfig
 from infolm.section import OF_A_RUN, Section, nearest
 from infolm.shelf import RECIPES, parse_yaml
+from infolm.space import Range
 from infolm.training.loop import TrainConfig
-from infolm.tuning.space import Range
 
 
 class RegularisersBase(Section):

@@ -8,8 +8,8 @@ from training_tiny import Silent, quiet, tiny_sentences
 
 from infolm.config import Recipe, load_recipe
 from infolm.errors import InfolmError
+from infolm.families.report import write_report
 from infolm.families.train import train
-from infolm.reports.run import write_report
 from infolm.sentence_vectors import SentenceVectors
 
 SIZES = {"variables": 3, "classes": 4, "embedding": 5}

@@ -13,8 +13,8 @@ from one_sentence import one_sentence
 from training_tiny import Silent, quiet
 
 from infolm.families.train import train
-from infolm.reproduction.measure import measure
-from infolm.reproduction.plan import load_plan
+from infolm.studies.reproduction.measure import measure
+from infolm.studies.reproduction.plan import load_plan
 
 RECIPE = "monte-carlo/synthetic-continuous-small"
 TINY = ["data.uniform.symbols=8", "model.hidden=8", "model.latent.size=2"]

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from infolm.config import load_recipe, recipe_names
-from infolm.tuning.study import check_space, with_values
+from infolm.studies.tuning.study import check_space, with_values
 
 TABLE = {  # min, max, log
     "optimiser.learning_rate": (0.0001, 0.01, True),

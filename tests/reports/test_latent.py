@@ -22,6 +22,8 @@ from infolm.evaluation.posterior import Picture
 from infolm.evaluation.posterior import picture as picture_of
 from infolm.evaluation.reading import Mean, Reading
 from infolm.evaluation.suite import BASELINE
+from infolm.families.findings import Findings, read_anew
+from infolm.families.latent.picture import draw_latent, span
 from infolm.families.latent.report import (
     LatentFindings,
     LatentPlots,
@@ -37,14 +39,12 @@ from infolm.families.latent.report import (
     same_for_all,
 )
 from infolm.families.latent.run import LatentRun
+from infolm.families.report import write_report
 from infolm.families.train import train
 from infolm.generation.latent import Reconstruction
 from infolm.objectives.monte_carlo import MonteCarloConfig
 from infolm.reports.curves import draw
-from infolm.reports.findings import Findings, read_anew
 from infolm.reports.history import History
-from infolm.reports.picture import draw_latent, span
-from infolm.reports.run import write_report
 from infolm.training.run import read_metrics
 
 SVG = "{http://www.w3.org/2000/svg}"

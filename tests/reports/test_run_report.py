@@ -24,16 +24,16 @@ from infolm.errors import InfolmError
 from infolm.evaluation import measurement, suite
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.suite import LANGUAGE
+from infolm.families import findings
+from infolm.families.findings import BASELINE
+from infolm.families.report import CELLS, EVENTS, measurement_table, number, write_report
 from infolm.families.running.run import Asked, LanguageRun
 from infolm.families.train import train
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
 from infolm.models.recurrent import RecurrentConfig
-from infolm.reports import findings
-from infolm.reports.findings import BASELINE
 from infolm.reports.history import History
 from infolm.reports.regularisers import QUANTITIES
-from infolm.reports.run import CELLS, EVENTS, measurement_table, number, write_report
 from infolm.training.run import RunFolder, read_metrics
 
 EVIL = "<script>alert(1)</script>"

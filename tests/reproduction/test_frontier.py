@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from infolm.reproduction.frontier import Position, frontier, nll_at
+from infolm.studies.reproduction.frontier import Position, frontier, nll_at
 
 coordinates = st.one_of(
     st.integers(-3, 3).map(float), st.floats(-10, 10), st.sampled_from([math.nan, math.inf])

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from infolm.errors import InfolmError
-from infolm.reproduction.plan import identity, load_plan, names
+from infolm.studies.reproduction.plan import identity, load_plan, names
 
 from .conftest import TINY, tiny, written
 

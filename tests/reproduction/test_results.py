@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from infolm.reports.frontier import Frontier, draw, draw_figures
-from infolm.reproduction.frontier import Position
-from infolm.reproduction.plan import load_plan
-from infolm.reproduction.results import full_label, optimum, positions, summary
+from infolm.studies.reproduction.frontier import Position
+from infolm.studies.reproduction.picture import Frontier, draw, draw_figures
+from infolm.studies.reproduction.plan import load_plan
+from infolm.studies.reproduction.results import full_label, optimum, positions, summary
 
 from .conftest import TINY, written
 

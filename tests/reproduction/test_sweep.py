@@ -10,9 +10,9 @@ import pytest
 from filelock import FileLock
 
 from infolm.errors import InfolmError, RunError
-from infolm.reproduction import pool
-from infolm.reproduction.plan import load_plan
-from infolm.reproduction.sweep import sweep
+from infolm.studies.reproduction import pool
+from infolm.studies.reproduction.plan import load_plan
+from infolm.studies.reproduction.sweep import sweep
 
 from .conftest import TINY, written
 
@@ -34,7 +34,7 @@ class Sweeper:
         self.started = 0
 
     def start(self, module: str, workers: str) -> subprocess.Popen[str]:
-        assert module == "infolm.reproduction.worker"
+        assert module == "infolm.studies.reproduction.worker"
         self.started += 1
         return subprocess.Popen(
             [sys.executable, Path(__file__).with_name("fake_worker.py")],

@@ -9,9 +9,9 @@ import yaml
 from training_tiny import tiny_tree
 
 from infolm.config import Recipe
+from infolm.studies.tuning import worker
+from infolm.studies.tuning.study import Study, StudyFolder, prepare_folder
 from infolm.training.run import RunFolder
-from infolm.tuning import worker
-from infolm.tuning.study import Study, StudyFolder, prepare_folder
 
 RANGES = {
     "optimiser.learning_rate": {"low": 0.5, "high": 20, "log": True},

@@ -5,8 +5,8 @@ import re
 import optuna
 from optuna.trial import TrialState, create_trial
 
-from infolm.tuning.parallel import draw, neighbours
-from infolm.tuning.space import Between, Choices
+from infolm.space import Between, Choices
+from infolm.studies.tuning.parallel import draw, neighbours
 
 SPACE = {
     "optimiser.learning_rate": Between(low=1e-3, high=4e-3, log=True),

@@ -9,10 +9,10 @@ from optuna.trial import TrialState
 
 from infolm.config import Recipe, load_recipe
 from infolm.errors import InfolmError, RunError
+from infolm.studies.tuning import results, worker
+from infolm.studies.tuning.study import TIMES, Study
+from infolm.studies.tuning.worker import Pruning, work
 from infolm.training import checkpoint
-from infolm.tuning import results, worker
-from infolm.tuning.study import TIMES, Study
-from infolm.tuning.worker import Pruning, work
 
 from .conftest import loss_of
 

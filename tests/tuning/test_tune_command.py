@@ -16,7 +16,7 @@ from training_tiny import tiny_file
 
 from infolm import cli
 from infolm.errors import InfolmError
-from infolm.tuning import tuner
+from infolm.studies.tuning import tuner
 
 from .conftest import RANGES, tuned_file
 
@@ -146,8 +146,8 @@ def test_a_storage_that_cannot_be_used(refused, storage, words):
 
 
 def test_a_package_that_is_missing(refused, monkeypatch):
-    monkeypatch.setitem(sys.modules, "infolm.tuning.tuner", None)
-    monkeypatch.delattr("infolm.tuning.tuner", raising=False)
+    monkeypatch.setitem(sys.modules, "infolm.studies.tuning.tuner", None)
+    monkeypatch.delattr("infolm.studies.tuning.tuner", raising=False)
     one_sentence(refused(), "pip install 'infolm[tune]'", codes=(1, 2))
 
 

@@ -256,6 +256,7 @@ def generate_sentences(
 ) -> None:
     """Write what is wanted to standard output."""
     from infolm.console import StageBars
+    from infolm.families.latent.run import NO_SAMPLES
     from infolm.generation.latent import MEAN, SAMPLE, read_sentences
 
     writer = run.writer(settings, seed, longest, unknown)
@@ -265,10 +266,7 @@ def generate_sentences(
         refuse(widths, NO_WIDTH)
     of_points = (wanted.interpolate, wanted.reconstruct, wanted.neighbours, wanted.answer)
     if not run.has_distribution and not any(of_points):
-        raise InfolmError(
-            "samples and --perturb need a distribution of codes, and an auto-encoder learns none: "
-            "take a run of objective.kind mim or vae"
-        )
+        raise InfolmError(NO_SAMPLES)
     scale = MEAN
     if wanted.code == Code.sampled:
         run.check_distribution("--z sampled")

@@ -51,14 +51,14 @@ def reproduce(
     from infolm.console import StageBars, bar, err
 
     try:
-        from infolm.reports.frontier import draw_figures
+        from infolm.studies.reproduction.picture import draw_figures
     except ModuleNotFoundError:
         raise InfolmError(
             "the figures need matplotlib: install it with `pip install 'infolm[report]'`"
         ) from None
-    from infolm.reproduction.plan import load_plan
-    from infolm.reproduction.results import summary
-    from infolm.reproduction.sweep import sweep
+    from infolm.studies.reproduction.plan import load_plan
+    from infolm.studies.reproduction.results import summary
+    from infolm.studies.reproduction.sweep import sweep
     from infolm.training.checkpoint import atomically
 
     plan = load_plan(name, overrides or [])
@@ -87,7 +87,7 @@ def reproduce(
 
 
 def _list(as_json: bool) -> None:
-    from infolm.reproduction.plan import load, names
+    from infolm.studies.reproduction.plan import load, names
 
     found = {name: load(name) for name in names()}
     rows: list[dict[str, Any]] = [

@@ -132,7 +132,7 @@ def tune(
     from infolm.console import StageBars, bar, err
 
     try:
-        from infolm.tuning import tuner
+        from infolm.studies.tuning import tuner
     except ModuleNotFoundError as error:
         raise InfolmError(f"tuning needs {error.name}: pip install 'infolm[tune]'") from None
 

@@ -531,7 +531,7 @@ def report(
     as_json: JsonOption = False,
 ) -> None:
     """Write report.html into each run's folder: curves, measurements, samples."""
-    from infolm.reports.run import write_report
+    from infolm.families.report import write_report
 
     written = [str(write_report(run)) for run in runs]
     print(json.dumps(written) if as_json else "\n".join(written))

@@ -6,15 +6,16 @@ place that knows what belongs to it. Everything else asks `family_of`, or a `Run
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from infolm.config import Recipe
 from infolm.data.corpora import Corpus
+from infolm.data.ingest import Report
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation.measurement import Measurement
@@ -22,10 +23,29 @@ from infolm.families.recorded import corpus_of, recipe_of
 from infolm.models.base import Capability, Model
 from infolm.objectives.base import Objective, Setup
 from infolm.registry import Registry
+from infolm.section import nearest
 from infolm.training import checkpoint
 from infolm.training.device import one_device
 from infolm.training.loop import Term, Validation
 from infolm.training.run import RunFolder
+
+Chosen = TypeVar("Chosen")
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """A report of progress to nobody."""
+
+
+def chosen(kind: Callable[..., Chosen], options: Mapping[str, Any]) -> Chosen:
+    """Settings of a kind, a dataclass, from options by name; a sentence on those it lacks."""
+    known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
+    for name in options:
+        if name not in known:
+            raise InfolmError(
+                f"there is no option '{name}' here{nearest(name, known)} (there are "
+                f"{', '.join(known)})"
+            )
+    return kind(**options)
 
 
 class Evaluation(NamedTuple):
@@ -58,6 +78,16 @@ class Run(ABC):
     @abstractmethod
     def refusal(cls, run: "Run") -> str:
         """Why a run of another family will not do: '... is an encoder: take another run'."""
+
+    @abstractmethod
+    def measure(
+        self, splits: Sequence[str], options: Mapping[str, Any], report: Report = silent
+    ) -> Evaluation:
+        """What the family measures of the splits, by `options` by name; see `infolm.evaluate`."""
+
+    @abstractmethod
+    def write(self, num: int, seed: int, options: Mapping[str, Any]) -> list[str]:
+        """Texts, or a sentence why the family writes none; see `infolm.generate`."""
 
     @cached_property
     def corpus(self) -> Corpus:

@@ -1,13 +1,14 @@
 """A run of an encoder opened for use: measured by its own objective."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 
 from infolm.data.ingest import Report
 from infolm.data.sequences import SequencesConfig
+from infolm.errors import InfolmError
 from infolm.evaluation import measurement
 from infolm.evaluation.contrastive import (
     VOCABULARY_NLL,
@@ -16,7 +17,7 @@ from infolm.evaluation.contrastive import (
     tallies,
 )
 from infolm.evaluation.measurement import Measurement
-from infolm.families.base import Run
+from infolm.families.base import Evaluation, Run, silent
 from infolm.models.encoder import Encoder
 from infolm.nn.nce import Noise
 from infolm.objectives.base import Objective, Setup
@@ -69,6 +70,22 @@ class EncoderRun(Run):
         return (
             f"one pass over the split in batches as of training{hidden}; what fills no batch is "
             "left out; the standard error is from the spread of the batches"
+        )
+
+    def measure(
+        self, splits: Sequence[str], options: Mapping[str, Any], report: Report = silent
+    ) -> Evaluation:
+        if options:
+            raise InfolmError(
+                f"{', '.join(options)}: {self.folder.path} is an encoder, which is measured by its "
+                "objective alone: leave this out"
+            )
+        return Evaluation(self.evaluate(splits, report), [])
+
+    def write(self, num: int, seed: int, options: Mapping[str, Any]) -> list[str]:
+        raise InfolmError(
+            f"{self.folder.path} is an encoder, which reads text and writes none: take a run of a "
+            "language model, or fine-tune this one with `infolm finetune`"
         )
 
     def evaluate(self, splits: Sequence[str], report: Report) -> list[Measurement]:

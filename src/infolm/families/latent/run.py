@@ -1,10 +1,10 @@
 """A run of a model with a latent code opened for use: measured, written with, compared."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from infolm.data.answers import read_questions
 from infolm.data.ingest import Report
@@ -36,7 +36,7 @@ from infolm.evaluation.ranking import (
     shortest,
 )
 from infolm.evaluation.reading import reading_measurements
-from infolm.families.base import Run
+from infolm.families.base import Evaluation, Run, chosen, silent
 from infolm.generation.latent import (
     GREEDY,
     MEAN,
@@ -51,6 +51,10 @@ from infolm.models.latent import CategoricalConfig, GaussianConfig, LatentModel
 from infolm.models.sentence import SentenceModel
 from infolm.objectives.sentence import LatentObjectiveConfig
 
+NO_SAMPLES = (
+    "samples and --perturb need a distribution of codes, and an auto-encoder learns none: "
+    "take a run of objective.kind mim or vae"
+)
 CODES = {
     "mean": "the mean of q(z | x)",
     "likeliest": "the likeliest classes of q(z | x)",
@@ -145,6 +149,20 @@ class LatentRun(Run):
         return len(places(encoded(self.model, lines)).unique(dim=0))
 
     # -- what is measured -------------------------------------------------------------------
+
+    def measure(
+        self, splits: Sequence[str], options: Mapping[str, Any], report: Report = silent
+    ) -> Evaluation:
+        """By the fields of `LatentSettings`."""
+        return Evaluation(*self.evaluate(splits, chosen(LatentSettings, options), report))
+
+    def write(self, num: int, seed: int, options: Mapping[str, Any]) -> list[str]:
+        """Sentences from codes of the prior, by the fields of `SamplingSettings`; without any, of
+        the likeliest words."""
+        if not self.has_distribution:
+            raise InfolmError(NO_SAMPLES)
+        settings = chosen(SamplingSettings, options) if options else GREEDY
+        return self.writer(settings, seed).sample(num, self.deviation)
 
     def evaluate(
         self, splits: Sequence[str], settings: LatentSettings, report: Report

@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,8 +31,9 @@ from infolm.evaluation.monte_carlo import AdaptedBy, MonteCarloSettings
 from infolm.evaluation.neural_cache import CacheSettings, WordChange
 from infolm.evaluation.reverse import LEAST_TOKENS, SMALL, Rows, Yardstick, stretches
 from infolm.evaluation.suite import Subject
-from infolm.families.base import Evaluation, Run, family_of
-from infolm.generation.text import STREAMS, write_long
+from infolm.families.base import Evaluation, Run, chosen, family_of, silent
+from infolm.generation.sampling import SamplingSettings
+from infolm.generation.text import STREAMS, write, write_long
 from infolm.models.language import LanguageModel
 from infolm.nn.softmax import Tempering
 from infolm.objectives.bmi import Bmi, BmiConfig
@@ -56,6 +57,8 @@ STARTS = {
     "sgd": DynamicSettings(rate=0.1, decay=1e-3, rule="sgd"),
 }
 """Where the tuning of dynamic evaluation begins."""
+CHUNK = 200
+"""Tokens that a model reads at a time."""
 GENERATED = 200_000
 """Tokens that are written to be measured; BMI takes six million."""
 
@@ -338,6 +341,23 @@ class LanguageRun(Run):
             lines.append(replace(STATIC, cache=caches[STATIC]))
             together = replace(together, cache=caches[together])
         return list(dict.fromkeys([*lines, together]))
+
+    def measure(
+        self, splits: Sequence[str], options: Mapping[str, Any], report: Report = silent
+    ) -> Evaluation:
+        """By the fields of `Asked`, and `chunk`, `streams` and `baseline` of `evaluate`."""
+        of_reading = {"chunk": CHUNK, "streams": 1, "baseline": False}
+        asked = chosen(Asked, {k: v for k, v in options.items() if k not in of_reading})
+        read = {name: options.get(name, usual) for name, usual in of_reading.items()}
+        return self.evaluate(splits, asked, **read, report=report)
+
+    def write(self, num: int, seed: int, options: Mapping[str, Any]) -> list[str]:
+        """Continuations of `prompt`, of `tokens` tokens, by the fields of `SamplingSettings`."""
+        own = {"prompt": "", "tokens": 100}
+        prompt, tokens = (options.get(name, usual) for name, usual in own.items())
+        settings = {name: value for name, value in options.items() if name not in own}
+        sampling = chosen(SamplingSettings, settings)
+        return write(self.model, self.tokenizer, prompt, tokens, num, seed, sampling)
 
     def evaluate(
         self,

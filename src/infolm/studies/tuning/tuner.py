@@ -11,8 +11,8 @@ from infolm.data.corpora import load as load_corpus
 from infolm.data.ingest import Report
 from infolm.errors import InfolmError, RunError
 from infolm.objectives.base import OBJECTIVES
-from infolm.tuning import results
-from infolm.tuning.study import (
+from infolm.studies.tuning import results
+from infolm.studies.tuning.study import (
     PER_MILLE,
     Study,
     StudyFolder,
@@ -20,8 +20,8 @@ from infolm.tuning.study import (
     database_url,
     prepare_folder,
 )
-from infolm.tuning.worker import STOPPED, Order
-from infolm.workers import Worker, crew, start
+from infolm.studies.tuning.worker import STOPPED, Order
+from infolm.studies.workers import Worker, crew, start
 
 PAUSE = 0.5
 """Seconds between two looks at the study."""
@@ -114,7 +114,7 @@ def _last_words(worker: Worker) -> str:
 
 
 def _start(order: Order) -> Worker:
-    worker = start("infolm.tuning.worker")
+    worker = start("infolm.studies.tuning.worker")
     assert worker.stdin is not None
     worker.stdin.write(order.to_json())  # not an argument: the address may hold a password
     worker.stdin.close()

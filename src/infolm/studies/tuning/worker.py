@@ -1,8 +1,8 @@
 """A worker: one process that trains a study's trials, one after another, until none is left.
 
-Started by `tune` as `python -m infolm.tuning.worker`, with its order as JSON on standard input.
-It ends with code 0 when all is done, `STOPPED` with a sentence on standard output when it cannot go
-on, and any other code when it was killed: then another takes its place.
+Started by `tune` as `python -m infolm.studies.tuning.worker`, with its order as JSON on standard
+input. It ends with code 0 when all is done, `STOPPED` with a sentence on standard output when it
+cannot go on, and any other code when it was killed: then another takes its place.
 """
 
 import json
@@ -19,9 +19,9 @@ from optuna.trial import Trial
 from infolm.config import Recipe, load_recipe
 from infolm.errors import InfolmError
 from infolm.families.train import train
+from infolm.studies.tuning.study import PER_MILLE, Study, StudyFolder, Task, with_values
+from infolm.studies.workers import Alone, outcome
 from infolm.training.loop import Interrupted
-from infolm.tuning.study import PER_MILLE, Study, StudyFolder, Task, with_values
-from infolm.workers import Alone, outcome
 
 STOPPED = 3
 PAUSE = 1.0

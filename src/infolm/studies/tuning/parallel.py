@@ -19,8 +19,8 @@ from matplotlib.ticker import MaxNLocator
 from optuna.trial import FrozenTrial, TrialState
 
 from infolm.reports.curves import INK, LINE, MUTED, STYLE, TRAINING, VALIDATION
+from infolm.space import Between, Choices, Space
 from infolm.training.checkpoint import atomically
-from infolm.tuning.space import Between, Choices, Space
 
 BOX = 0.15
 """The share of each range within which a trial is in the best one's neighbourhood (section 2.B)."""

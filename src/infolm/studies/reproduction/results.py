@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from infolm.reproduction.frontier import Position, frontier, nll_at
-from infolm.reproduction.plan import Plan
+from infolm.studies.reproduction.frontier import Position, frontier, nll_at
+from infolm.studies.reproduction.plan import Plan
 
 LEVELS = (0.25, 0.5, 0.75, 0.9)
 """Shares of the greatest information, at which curves are compared."""

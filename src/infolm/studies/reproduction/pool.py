@@ -9,8 +9,8 @@ from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
 from infolm.errors import RunError
-from infolm.reproduction.worker import Task
-from infolm.workers import Worker, crew, start
+from infolm.studies.reproduction.worker import Task
+from infolm.studies.workers import Worker, crew, start
 
 PAUSE = 0.5
 """Seconds that are waited for workers who say nothing."""
@@ -86,7 +86,7 @@ class Pool:
         """Nobody idle while something waits."""
         wanted = min(self._workers, len(self.busy) + len(self._waiting))
         for _ in range(wanted - len(self._hands)):
-            hand = Hand(start("infolm.reproduction.worker", str(self._workers)))
+            hand = Hand(start("infolm.studies.reproduction.worker", str(self._workers)))
             self._hands.append(hand)
             self._processes.append(hand.worker)
             self._selector.register(hand.out, EVENT_READ, hand)

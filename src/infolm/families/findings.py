@@ -194,7 +194,7 @@ def read_anew(run: LatentRun, lines: Lines) -> Reading:
 
 
 def latent_plots(found: LatentFindings, recipe: Recipe) -> LatentPlots:
-    from infolm.reports.picture import draw_latent
+    from infolm.families.latent.picture import draw_latent
 
     prior = not isinstance(recipe.objective, AeConfig)
     return draw_latent(found.picture, isinstance(recipe.objective, AeConfig | VqConfig), prior)

@@ -9,9 +9,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from infolm.reports.curves import MUTED, STYLE
-from infolm.reproduction.frontier import Position, frontier
-from infolm.reproduction.plan import Plan
-from infolm.reproduction.results import Records, augmentation, full_label, optimum, positions
+from infolm.studies.reproduction.frontier import Position, frontier
+from infolm.studies.reproduction.plan import Plan
+from infolm.studies.reproduction.results import (
+    Records,
+    augmentation,
+    full_label,
+    optimum,
+    positions,
+)
 from infolm.training.checkpoint import atomically
 
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b6168")

@@ -22,6 +22,13 @@ from infolm.families.contrastive.report import (
     encoder_words,
     is_encoder,
 )
+from infolm.families.findings import (
+    INTERPOLATION,
+    SAMPLE_SEED,
+    SAMPLE_TOKENS,
+    SAMPLES,
+    Findings,
+)
 from infolm.families.latent.report import (
     has_codes,
     latent_of,
@@ -41,13 +48,6 @@ from infolm.objectives.monte_carlo import MonteCarloConfig
 from infolm.objectives.sentence import LatentObjectiveConfig
 from infolm.objectives.vae import CAUGHT_UP
 from infolm.objectives.vq import VqConfig
-from infolm.reports.findings import (
-    INTERPOLATION,
-    SAMPLE_SEED,
-    SAMPLE_TOKENS,
-    SAMPLES,
-    Findings,
-)
 from infolm.reports.history import Series
 from infolm.reports.page import (
     code,

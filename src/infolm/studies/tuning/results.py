@@ -8,9 +8,9 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from infolm.errors import RunError
+from infolm.studies.tuning.parallel import draw
+from infolm.studies.tuning.study import Study, with_values
 from infolm.training import checkpoint
-from infolm.tuning.parallel import draw
-from infolm.tuning.study import Study, with_values
 
 STATES = {
     TrialState.COMPLETE: "complete",

@@ -11,8 +11,8 @@ from training_tiny import tiny_tree
 
 from infolm.config import Recipe, explain
 from infolm.errors import InfolmError
-from infolm.tuning.space import Between, Choices, leaves
-from infolm.tuning.study import check_space, with_values
+from infolm.space import Between, Choices, leaves
+from infolm.studies.tuning.study import check_space, with_values
 
 positive = st.floats(1e-6, 1e6)
 

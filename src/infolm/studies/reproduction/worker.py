@@ -1,9 +1,9 @@
 """A worker of `infolm reproduce`: it trains and measures one point after another.
 
-Started as `python -m infolm.reproduction.worker WORKERS`, where so many share the cores. It reads
-tasks from standard input, a line of JSON each, and answers on standard output, likewise: `progress`
-now and then, `result` or `failure` at the end of each task, `stopped` with a sentence where it
-cannot go on.
+Started as `python -m infolm.studies.reproduction.worker WORKERS`, where so many share the cores. It
+reads tasks from standard input, a line of JSON each, and answers on standard output, likewise:
+`progress` now and then, `result` or `failure` at the end of each task, `stopped` with a sentence
+where it cannot go on.
 """
 
 import json
@@ -21,10 +21,10 @@ import torch
 from infolm.config import Recipe
 from infolm.errors import InfolmError
 from infolm.families.train import train
-from infolm.reproduction.measure import measure
+from infolm.studies.reproduction.measure import measure
+from infolm.studies.tuning.claims import FileClaims
+from infolm.studies.workers import Alone, outcome
 from infolm.training.loop import Interrupted
-from infolm.tuning.claims import FileClaims
-from infolm.workers import Alone, outcome
 
 EVERY = 0.5
 """Seconds between two lines of progress."""

@@ -26,11 +26,11 @@ from infolm.config import load_recipe
 from infolm.data.corpora import load as load_corpus
 from infolm.data.ingest import Report
 from infolm.errors import InfolmError
-from infolm.reproduction.measure import CONVENTION
-from infolm.reproduction.plan import Plan, Point, identity
-from infolm.reproduction.pool import Pool, pool
-from infolm.reproduction.worker import Task
 from infolm.section import nearest
+from infolm.studies.reproduction.measure import CONVENTION
+from infolm.studies.reproduction.plan import Plan, Point, identity
+from infolm.studies.reproduction.pool import Pool, pool
+from infolm.studies.reproduction.worker import Task
 from infolm.training import checkpoint
 from infolm.training.run import RunFolder
 

@@ -33,10 +33,10 @@ from infolm.config import Recipe, explain
 from infolm.errors import InfolmError, RunError
 from infolm.section import nearest
 from infolm.shelf import parse_yaml
+from infolm.space import Value, leaves, suggest, values
+from infolm.studies.tuning.claims import TIMEOUT, Claims, DatabaseClaims, FileClaims, Release
 from infolm.training import checkpoint
 from infolm.training.run import RunFolder
-from infolm.tuning.claims import TIMEOUT, Claims, DatabaseClaims, FileClaims, Release
-from infolm.tuning.space import Value, leaves, suggest, values
 
 PRUNING_STARTUP = 5
 """Complete trials before any is pruned."""

@@ -1,0 +1,112 @@
+"""What `import infolm` offers: the commands' functions, for programs."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from infolm.errors import InfolmError
+
+if TYPE_CHECKING:
+    from infolm.evaluation.measurement import Measurement
+    from infolm.families.base import Run
+    from infolm.information.estimate import Estimate
+
+SPLITS = ("valid", "test")
+
+
+def load(run: "str | Path | Run") -> "Run":
+    """A trained run, from its folder: its model, vocabulary, recipe and corpus.
+
+    It has `evaluate` and `generate` of its family; `run.model` is a `torch.nn.Module`.
+    """
+    from infolm.families.base import Run, open_run
+
+    return run if isinstance(run, Run) else open_run(run)
+
+
+def train(
+    recipe: str | Path,
+    *overrides: str,
+    out: str | Path,
+    variants: Sequence[str] = (),
+    resume: bool = False,
+    progress: bool = False,
+) -> "Run":
+    """Train a recipe in the folder `out` and open the result.
+
+    recipe: a name from `recipes()`, or a YAML file. overrides: "key=value", as on the command line.
+    variants: names of the recipe's own. resume: go on with a run that is there, to the same bytes.
+    progress: show a bar and the validations on standard error.
+    """
+    from infolm.config import load_recipe
+    from infolm.families.train import train as train_run
+
+    loaded = load_recipe(str(recipe), list(overrides), list(variants))
+    if progress:
+        from infolm.console import StageBars, TrainingBar, bar
+
+        with StageBars() as stages, bar("training") as shown:
+            watcher = TrainingBar(shown, perplexity=loaded.model.capability != "encoder")
+            train_run(loaded, Path(out), resume, watcher, stages)
+    else:
+        train_run(loaded, Path(out), resume, _Quiet(), lambda stage, done, total: None)
+    return load(out)
+
+
+class _Quiet:
+    """Nobody looks on."""
+
+    def step(self, progress: float, nll: float, tokens: int) -> None: ...
+    def validated(self, step: int, progress: float, loss: float) -> None: ...
+    def say(self, text: str) -> None: ...
+
+
+def evaluate(
+    run: "str | Path | Run", split: str | None = None, **options: Any
+) -> "list[Measurement]":
+    """What `infolm evaluate` measures: each with its unit, convention, tokens and standard error.
+
+    split: valid or test; none: both. options: those of the run's family. A language model has
+    temperature, dynamic and cache ("tune", "tuned" or values as on the command line), monte_carlo
+    (masks), streams, baseline and so on; a model with a latent code samples, weighted_samples ...
+    """
+    splits = SPLITS if split is None else (split,)
+    return load(run).measure(splits, options).measurements
+
+
+def generate(run: "str | Path | Run", *, num: int = 1, seed: int = 1, **options: Any) -> list[str]:
+    """`num` texts that the run's model writes; the same seed gives the same texts.
+
+    options: prompt and tokens of a language model; temperature, top_k, top_p, eta, typical and
+    greedy of all.
+    """
+    return load(run).write(num, seed, options)
+
+
+def mutual_information(
+    x: Any, y: Any, estimator: str = "mine", *, unit: str = "nats", **settings: Any
+) -> "Estimate":
+    """I(x; y) from samples in rows, (N,) or (N, D): arrays, tensors or lists.
+
+    estimator: a name that `infolm mi --list` shows; settings: those of the estimator.
+    The result has a value, its standard error, an interval, a shuffled control and a warning.
+    """
+    from infolm.information.registry import estimator as made
+
+    if unit not in ("nats", "bits"):
+        raise InfolmError(f"unit is nats or bits, not '{unit}'")
+    return made(estimator, **settings).estimate(x, y).to(unit)  # type: ignore[arg-type]
+
+
+def recipes() -> list[str]:
+    """The names of the recipes that come with infolm."""
+    from infolm.shelf import RECIPES
+
+    return RECIPES.names()
+
+
+def corpora() -> list[str]:
+    """The names of the corpora that recipes may name."""
+    from infolm.data.registry import registry
+
+    return list(registry())
