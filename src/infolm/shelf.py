@@ -14,17 +14,31 @@ from infolm.section import nearest
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's, several times as fast, where PyYAML was built with it."""
+DEEPEST = 100
+"""Sections within sections that a YAML text may have. libyaml's loader is recursive C code, which a
+text of nothing but brackets would crash."""
 
 
 def parse_yaml(text: str, source: str) -> Any:
     """The tree that a YAML text describes; `source` is its name in a refusal."""
     try:
+        if _too_deep(text):
+            raise InfolmError(f"{source} is not a recipe: its YAML is nested too deeply")
         return yaml.load(text, Loader=LOADER)
-    except RecursionError:
-        raise InfolmError(f"{source} is not a recipe: its YAML is nested too deeply") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or a number beyond reason
         said = " ".join(str(error).split())
         raise InfolmError(f"{source} is not valid YAML: {said}") from error
+
+
+def _too_deep(text: str) -> bool:
+    """Whether sections are nested beyond `DEEPEST`, by the parser's events, without recursion."""
+    depth = 0
+    for event in yaml.parse(text, Loader=LOADER):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            return True
+    return False
 
 
 @dataclass(frozen=True)
