@@ -44,6 +44,7 @@ class Additive(nn.Module):
         rows = [[means.get(w, 0.0), (log_variances or {}).get(w, 0.0)] for w in WORDS]
         self.embedding = torch.tensor(rows, dtype=torch.float64)
         self.config = SimpleNamespace(latent=SimpleNamespace(size=1))
+        self.device = torch.device("cpu")
 
     def encode(self, read, sizes):
         owner = torch.cat([torch.arange(size) for size in sizes])

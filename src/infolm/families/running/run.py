@@ -494,12 +494,10 @@ def _built(kind: Callable[..., Settings], found: dict[str, Any], option: str) ->
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    """Settings that were tuned before: numbers and words by name."""
+    """Settings that were tuned before: numbers and words by name, or settings of their own."""
     try:
         found = json.loads(path.read_bytes())
-        if not isinstance(found, dict) or not all(
-            isinstance(value, int | float | str) for value in found.values()
-        ):
+        if not _are_settings(found):
             raise ValueError("no numbers by name")
     except (ValueError, RecursionError) as error:
         raise InfolmError(
@@ -507,6 +505,13 @@ def _settings(path: Path) -> dict[str, Any]:
             "aside, or tune again, as in --cache tune"
         ) from error
     return found
+
+
+def _are_settings(found: Any) -> bool:
+    return isinstance(found, dict) and all(
+        value is None or isinstance(value, int | float | str) or _are_settings(value)
+        for value in found.values()
+    )
 
 
 def _check(asked: Asked, streams: int, episodic: bool) -> None:
