@@ -26,7 +26,7 @@ T = TypeVar("T")
 class Registry(Mapping[str, type[T]], Generic[T]):
     """The kinds of one thing, by name, as the modules of `package` define them.
 
-    The modules are imported when the kinds are first asked for, in the order of their names.
+    The modules are imported when the kinds are first asked for. Kinds are listed by their names.
     module: where the package's own packages define them, if they do.
     """
 
@@ -57,7 +57,7 @@ class Registry(Mapping[str, type[T]], Generic[T]):
         return self._all()[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
+        return iter(sorted(self._all()))
 
     def __len__(self) -> int:
         return len(self._all())

@@ -16,6 +16,7 @@ from infolm.models.encoder import EncoderConfig
 from infolm.models.encoder_decoder import EncoderDecoder
 from infolm.models.sentence import SentenceConfig
 from infolm.models.symbol import SymbolConfig
+from infolm.models.transformer import TransformerConfig
 from infolm.objectives.likelihood import LikelihoodConfig
 
 VARIANTS = [
@@ -73,6 +74,9 @@ def small_model(recipe: Recipe, variant: str) -> list[str]:
             sizes = {"hidden": 8}
         latent = "size" if recipe.model.latent.kind == "gaussian" else "embedding"
         return [f"model.{key}={value}" for key, value in {**sizes, f"latent.{latent}": 4}.items()]
+    if isinstance(recipe.model, TransformerConfig):
+        sizes = {"hidden": 12, "heads": 3, "layers": 2, "parameters": "null"}
+        return [f"model.{key}={value}" for key, value in sizes.items()]
     sizes = {"hidden": 12, "embedding": 8, "layers": 2}
     if "embedding" in recipe.variants.get(variant, ""):
         sizes.pop("embedding")
@@ -128,7 +132,7 @@ MISTAKES = {
     "model.weigth_drop=0.5": "model: there is no key 'weigth_drop', did you mean 'weight_drop'?",
     "modle.hidden=3": "there is no key 'modle', did you mean 'model'?",
     "averaging.kind=trigered": (
-        "averaging.kind: 'trigered' is not one of none, polyak, tail, triggered, ema, swa, "
+        "averaging.kind: 'trigered' is not one of ema, none, polyak, swa, tail, triggered, "
         "two-tailed, did you mean 'triggered'?"
     ),
     "averaging.criterion=papr": (
@@ -136,7 +140,7 @@ MISTAKES = {
     ),
     "averaging.patiense=3": "averaging: there is no key 'patiense', did you mean 'patience'?",
     "model.cell=lstn": (
-        "model.cell: 'lstn' is not one of lstm, gru, elman, rewired, multiplicative, "
+        "model.cell: 'lstn' is not one of elman, gru, lstm, multiplicative, rewired, "
         "did you mean 'lstm'?"
     ),
     "model.hidden=-3": "model.hidden: input should be greater than or equal to 1, not -3",

@@ -137,7 +137,7 @@ def test_the_regulariser_weighs_what_the_recipe_says(topics):
     wanted = recipe(topics, BMI | {"weight": 0.25})
     corpus = load(wanted.data)
     model = RecurrentModel(wanted.model, len(corpus.tokenizer))
-    main, bmi = build_terms(wanted, corpus, model, torch.device("cpu"))
+    main, bmi = build_terms(wanted, corpus, model)
     assert (main.name, main.weight, bmi.name, bmi.weight) == ("likelihood", 1, "bmi", 0.25)
 
 
