@@ -11,6 +11,7 @@ from training_tiny import Silent, quiet, tiny_recipe, tiny_tree
 
 from infolm.config import Recipe
 from infolm.errors import InfolmError, RunError
+from infolm.families.running.family import RunningFamily
 from infolm.families.running.run import LanguageRun
 from infolm.families.train import train
 from infolm.objectives.base import Estimate
@@ -291,9 +292,7 @@ def test_a_finished_run_is_left_as_it_is(tmp_path, small_text):
 
 def test_a_run_that_was_stopped_can_be_given_more_patience(tmp_path, small_text, monkeypatch):
     losses = iter([3.0, 2.0, 4.0, 1.5, 1.0])
-    monkeypatch.setattr(
-        "infolm.experiment._validation", lambda *_: lambda: Validation(next(losses))
-    )
+    monkeypatch.setattr(RunningFamily, "validation", lambda *_: lambda: Validation(next(losses)))
     recipe = tiny_recipe(small_text, epochs=1000, validate_every=2, stop_patience=1)
     run(recipe, tmp_path / "run")
     assert len(records(tmp_path / "run", "validation")) == 3
