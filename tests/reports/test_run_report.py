@@ -26,12 +26,13 @@ from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.suite import LANGUAGE
 from infolm.families import findings
 from infolm.families.findings import BASELINE
-from infolm.families.report import CELLS, EVENTS, measurement_table, number, write_report
+from infolm.families.report import EVENTS, measurement_table, number, write_report
 from infolm.families.running.run import Asked, LanguageRun
 from infolm.families.train import train
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
 from infolm.models.recurrent import RecurrentConfig
+from infolm.nn.cells.base import CELLS
 from infolm.reports.history import History
 from infolm.reports.regularisers import QUANTITIES
 from infolm.training.run import RunFolder, read_metrics

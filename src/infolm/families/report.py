@@ -19,7 +19,6 @@ from infolm.evaluation.suite import BASELINE, CRITIC, LANGUAGE
 from infolm.families.contrastive.report import (
     encoder_caption,
     encoder_table,
-    encoder_words,
     is_encoder,
 )
 from infolm.families.findings import (
@@ -36,13 +35,8 @@ from infolm.families.latent.report import (
     latent_table,
     reconstruction_section,
 )
-from infolm.models.encoder import EncoderConfig
 from infolm.models.encoder_decoder import EncoderDecoderConfig
-from infolm.models.latent import AnyLatentConfig, CategoricalConfig, GaussianConfig
-from infolm.models.recurrent import RecurrentConfig
-from infolm.models.sentence import CoderConfig, SentenceConfig
-from infolm.models.symbol import SymbolConfig
-from infolm.nn.cells.base import CELLS
+from infolm.models.latent import GaussianConfig
 from infolm.objectives.bmi import PHASE_TWO, STDERR, BmiConfig
 from infolm.objectives.monte_carlo import MonteCarloConfig
 from infolm.objectives.sentence import LatentObjectiveConfig
@@ -160,54 +154,13 @@ def summary(found: Findings) -> str:
     else:
         best = "there has been no validation yet"
     steps = f"step{'' if found.step == 1 else 's'} ({epochs})"
+    described = recipe.model.described(recipe.objective.words)
     return (
-        f"{architecture(found)} with {strong(f'{found.weights:,}')} weights, "
+        f"{described} with {strong(f'{found.weights:,}')} weights, "
         f"trained on {strong(str(data.path or data.corpus))} "
         f"({tokens}a vocabulary of {len(found.tokenizer):,}; tokens are {TOKENS[data.tokens]}). "
         f"After {strong(f'{found.step:,}')} {steps} {best}. {status(found)}"
     )
-
-
-def architecture(found: Findings) -> str:
-    """What kind of model it is, in words."""
-    model = found.recipe.model
-    if isinstance(model, EncoderConfig):
-        return encoder_words(found.recipe)
-    words = getattr(found.recipe.objective, "words", "")
-    if isinstance(model, SymbolConfig):
-        opening = f"A model of single symbols ({words}) with {size(model.latent)}"
-        return f"{opening}, an encoder and a decoder of {model.hidden:,} units, and"
-    if isinstance(model, SentenceConfig):
-        both = " in both directions" if model.bidirectional else ""
-        encoder, decoder = layers(model.encoder) + both, layers(model.decoder)
-        sides = f"an encoder of {encoder} and a decoder of {decoder}"
-        if model.encoder == model.decoder and not both:
-            sides = f"an encoder and a decoder of {encoder} each"
-        return f"A sentence model ({words}) with {size(model.latent)}, {sides}, and"
-    if isinstance(model, RecurrentConfig):
-        return f"A language model of {layers(model)}"
-    return f"A language model of kind {model.kind}"
-
-
-def size(latent: AnyLatentConfig) -> str:
-    """Of a code, in words."""
-    if isinstance(latent, GaussianConfig):
-        return f"a code of {latent.size:,} dimension{'s'[: latent.size != 1]}"
-    plural = "s"[: latent.variables != 1]
-    if isinstance(latent, CategoricalConfig):
-        return f"a code of {latent.variables:,} variable{plural} with {latent.classes:,} classes"
-    return (
-        f"a code of {latent.variables:,} codebook{plural} with {latent.classes:,} entries of "
-        f"{latent.embedding:,} columns"
-    )
-
-
-def layers(model: RecurrentConfig | CoderConfig) -> str:
-    """'2 Mogrifier LSTM layers'; of an encoder or a decoder also how large they are."""
-    mogrifier = "Mogrifier " if model.mogrifier.rounds else ""
-    size = f" of {model.hidden:,} units" if isinstance(model, CoderConfig) else ""
-    plural = "" if model.layers == 1 else "s"
-    return f"{model.layers} {mogrifier}{CELLS[model.cell].label} layer{plural}{size}"
 
 
 def best_loss(found: Findings, loss: float) -> str:

@@ -41,6 +41,10 @@ class ModelConfig(Section):
     def build(self, vocabulary: int, tokenizer: Tokenizer | None = None) -> Model:
         """The model; without a tokenizer only to count its parameters."""
 
+    def described(self, objective: str) -> str:
+        """What it is, in words that 'with so many parameters' can follow; objective: its name."""
+        return f"A {self.capability} model of kind {self.kind} ({objective})"
+
     @property
     def unigram_start(self) -> bool:
         """Whether the softmax's biases begin as ln of the words' frequencies."""

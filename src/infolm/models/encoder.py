@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 Architecture = Literal["bert", "xlnet"]
+NAMES = {"bert": "BERT", "xlnet": "XLNet"}
 DEVIATION = 0.02
 """Of the normal distribution that weights begin with, BERT's."""
 BERT_SIZES = {
@@ -81,6 +82,14 @@ class EncoderConfig(ModelConfig):
     def build(self, vocabulary: int, tokenizer: Tokenizer | None = None) -> "Encoder":
         pieces = tokenizer is not None and tokenizer.kind == "wordpiece"
         return Encoder(self, vocabulary, tokenizer.special.pad if tokenizer and pieces else 0)
+
+    def described(self, objective: str) -> str:
+        if self.head == "context":
+            return f"Word vectors of {self.hidden:,} columns ({objective})"
+        return (
+            f"An encoder ({NAMES[self.architecture]}, {objective}) of {self.layers} "
+            f"layer{'s'[: self.layers != 1]} with {self.hidden:,} columns, and"
+        )
 
     def resolved(self) -> "EncoderConfig":
         """With the sizes of the checkpoint, if there is one."""

@@ -41,6 +41,11 @@ class GaussianConfig(Section):
         """Columns of what the decoder reads of a code."""
         return self.size
 
+    @property
+    def words(self) -> str:
+        """What a code is, in words."""
+        return f"a code of {self.size:,} dimension{'s'[: self.size != 1]}"
+
 
 class CategoricalConfig(Section):
     """A code of several categorical variables; the prior is uniform."""
@@ -54,6 +59,11 @@ class CategoricalConfig(Section):
     def width(self) -> int:
         return self.embedding
 
+    @property
+    def words(self) -> str:
+        plural = "s"[: self.variables != 1]
+        return f"a code of {self.variables:,} variable{plural} with {self.classes:,} classes"
+
 
 class QuantisedConfig(Section):
     """The code of a VQ-VAE: the nearest entry of a codebook for each variable; a uniform prior."""
@@ -66,6 +76,13 @@ class QuantisedConfig(Section):
     @property
     def width(self) -> int:
         return self.variables * self.embedding
+
+    @property
+    def words(self) -> str:
+        return (
+            f"a code of {self.variables:,} codebook{'s'[: self.variables != 1]} with "
+            f"{self.classes:,} entries of {self.embedding:,} columns"
+        )
 
 
 AnyLatentConfig = GaussianConfig | CategoricalConfig | QuantisedConfig

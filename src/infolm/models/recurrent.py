@@ -121,6 +121,13 @@ class LayersConfig(Section):
             )
         return self
 
+    @property
+    def layers_in_words(self) -> str:
+        """'2 Mogrifier LSTM layers'."""
+        mogrifier = "Mogrifier " if self.mogrifier.rounds else ""
+        plural = "s"[: self.layers != 1]
+        return f"{self.layers} {mogrifier}{CELLS[self.cell].label} layer{plural}"
+
 
 @MODELS.register
 class RecurrentConfig(LayersConfig, ModelConfig):
@@ -153,6 +160,9 @@ class RecurrentConfig(LayersConfig, ModelConfig):
 
     def build(self, vocabulary: int, tokenizer: Tokenizer | None = None) -> "RecurrentModel":
         return RecurrentModel(self, vocabulary)
+
+    def described(self, objective: str) -> str:
+        return f"A language model of {self.layers_in_words}"
 
     @property
     def unigram_start(self) -> bool:

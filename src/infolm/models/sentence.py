@@ -33,6 +33,11 @@ class CoderConfig(LayersConfig):
     hidden: int = Field(512, ge=1, description="size of the layers")
     layers: int = Field(1, ge=1, description="number of recurrent layers")
 
+    @property
+    def words(self) -> str:
+        """'1 GRU layer of 512 units'."""
+        return f"{self.layers_in_words} of {self.hidden:,} units"
+
 
 @MODELS.register
 class SentenceConfig(ModelConfig):
@@ -59,6 +64,14 @@ class SentenceConfig(ModelConfig):
 
     def build(self, vocabulary: int, tokenizer: Tokenizer | None = None) -> "SentenceModel":
         return SentenceModel(self, vocabulary)
+
+    def described(self, objective: str) -> str:
+        both = " in both directions" if self.bidirectional else ""
+        encoder, decoder = self.encoder.words + both, self.decoder.words
+        sides = f"an encoder of {encoder} and a decoder of {decoder}"
+        if self.encoder == self.decoder and not both:
+            sides = f"an encoder and a decoder of {encoder} each"
+        return f"A sentence model ({objective}) with {self.latent.words}, {sides}, and"
 
     @property
     def unigram_start(self) -> bool:

@@ -34,6 +34,12 @@ class SymbolConfig(ModelConfig):
     def build(self, vocabulary: int, tokenizer: Tokenizer | None = None) -> "SymbolModel":
         return SymbolModel(self, vocabulary)
 
+    def described(self, objective: str) -> str:
+        return (
+            f"A model of single symbols ({objective}) with {self.latent.words}, an encoder and a "
+            f"decoder of {self.hidden:,} units, and"
+        )
+
     @property
     def unigram_start(self) -> bool:
         return self.softmax.bias == "unigram"

@@ -77,6 +77,9 @@ class TransformerConfig(ModelConfig):
     def build(self, vocabulary: int, tokenizer: Tokenizer | None = None) -> "Transformer":
         return Transformer(self._within_budget(vocabulary), vocabulary)
 
+    def described(self, objective: str) -> str:
+        return f"A Transformer language model of {self.layers:,} layer{'s'[: self.layers != 1]}"
+
     @property
     def unigram_start(self) -> bool:
         return self.softmax.bias == "unigram"

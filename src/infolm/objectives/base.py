@@ -127,6 +127,11 @@ class ObjectiveConfig(Section):
     def build(self, setup: Setup) -> Objective:
         """The objective."""
 
+    @property
+    def words(self) -> str:
+        """What a report calls it."""
+        return f"objective {self.kind}"
+
     @classmethod
     def learns(cls, model: ModelConfig) -> bool:
         """Whether such a model can learn by it, whatever else it needs."""

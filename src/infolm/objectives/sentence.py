@@ -28,11 +28,6 @@ class LatentObjectiveConfig(ObjectiveConfig):
         """Which bound on the likelihood it is, in words; empty where it is none."""
         return ""
 
-    @property
-    def words(self) -> str:
-        """What a report calls it."""
-        return f"objective {self.kind}"
-
 
 GAUSSIAN_SENTENCES = {
     "model.kind": ("sentence",),

@@ -19,24 +19,10 @@ MEASURES = {  # metric: what it is, decimals
     "accuracy": ("accuracy", 4),
 }
 SPLITS = {"valid": "Validation split", "test": "Test split"}
-NAMES = {"bert": "BERT", "xlnet": "XLNet"}
 
 
 def is_encoder(recipe: Recipe) -> bool:
     return isinstance(recipe.model, EncoderConfig)
-
-
-def encoder_words(recipe: Recipe) -> str:
-    """What kind of encoder it is."""
-    model = recipe.model
-    assert isinstance(model, EncoderConfig)
-    if model.head == "context":
-        return f"Word vectors of {model.hidden:,} columns (objective {recipe.objective.kind})"
-    plural = "s"[: model.layers != 1]
-    return (
-        f"An encoder ({NAMES[model.architecture]}, objective {recipe.objective.kind}) of "
-        f"{model.layers} layer{plural} with {model.hidden:,} columns, and"
-    )
 
 
 def encoder_table(measurements: Sequence[Measurement]) -> list[str]:
