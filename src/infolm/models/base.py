@@ -48,7 +48,8 @@ class ModelConfig(Section):
     @property
     def unigram_start(self) -> bool:
         """Whether the softmax's biases begin as ln of the words' frequencies."""
-        return False
+        softmax = getattr(self, "softmax", None)
+        return softmax is not None and bool(softmax.bias == "unigram")
 
     def parameters_of(self, vocabulary: int) -> int:
         """How many parameters the model has, without making them."""

@@ -164,10 +164,6 @@ class RecurrentConfig(LayersConfig, ModelConfig):
     def described(self, objective: str) -> str:
         return f"A language model of {self.layers_in_words}"
 
-    @property
-    def unigram_start(self) -> bool:
-        return self.softmax.bias == "unigram"
-
 
 C = TypeVar("C", bound=RecurrentConfig)
 

@@ -73,10 +73,6 @@ class SentenceConfig(ModelConfig):
             sides = f"an encoder and a decoder of {encoder} each"
         return f"A sentence model ({objective}) with {self.latent.words}, {sides}, and"
 
-    @property
-    def unigram_start(self) -> bool:
-        return self.softmax.bias == "unigram"
-
 
 class Coded(NamedTuple):
     """posterior: of B sentences. z: the codes that were read, (B, Z). hidden: what predicts each of

@@ -40,10 +40,6 @@ class SymbolConfig(ModelConfig):
             f"decoder of {self.hidden:,} units, and"
         )
 
-    @property
-    def unigram_start(self) -> bool:
-        return self.softmax.bias == "unigram"
-
 
 class SymbolModel(LatentModel):
     """q(z | x) = latent(tanh(A tanh(B e_x))), p(x | z) = softmax(C t), with t = tanh(D tanh(E z)).

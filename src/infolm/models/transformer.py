@@ -80,10 +80,6 @@ class TransformerConfig(ModelConfig):
     def described(self, objective: str) -> str:
         return f"A Transformer language model of {self.layers:,} layer{'s'[: self.layers != 1]}"
 
-    @property
-    def unigram_start(self) -> bool:
-        return self.softmax.bias == "unigram"
-
     def _within_budget(self, vocabulary: int) -> "TransformerConfig":
         """With the largest `hidden` whose model has at most `parameters`, if that is given."""
         if self.parameters is None:

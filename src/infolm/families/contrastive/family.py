@@ -27,9 +27,6 @@ class ContrastiveFamily(Family):
     per = "pair"
     run = EncoderRun
 
-    def check(self, recipe: Recipe, corpus: Corpus) -> None:
-        pass
-
     def validation(
         self, recipe: Recipe, model: Any, objective: Objective, corpus: Corpus
     ) -> Callable[[], Validation]:

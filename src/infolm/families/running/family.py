@@ -30,9 +30,6 @@ class RunningFamily(Family):
     a = "a language model"
     run = LanguageRun
 
-    def check(self, recipe: Recipe, corpus: Corpus) -> None:
-        pass
-
     def validation(
         self, recipe: Recipe, model: LanguageModel, objective: Objective, corpus: Corpus
     ) -> Callable[[], Validation]:
