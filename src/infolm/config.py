@@ -162,9 +162,13 @@ def _changed(
     tree, run = RECIPES.tree(source), _of_a_run(source)
     corpus = _text(tree)
     changes = [change for name in variants for change in _variant(tree, source, name)]
-    for override in [*changes, *overrides]:
+    every = [*changes, *overrides]
+    for override in every:
         _apply(tree, override)
-    brought = _bring_along(tree, {each.partition("=")[0] for each in [*changes, *overrides]})
+    brought = _bring_along(tree, {override.partition("=")[0] for override in every})
+    if brought:  # a section of another kind has lost the keys that were given
+        for override in every:
+            _apply(tree, override)
     elsewhere = _text(tree) != corpus or (run and _kept_expectations(tree))
     if changes or elsewhere:
         tree["expected"] = None  # that is of the recipe itself, on its own corpus

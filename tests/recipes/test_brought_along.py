@@ -27,7 +27,7 @@ def test_a_code_of_another_kind_is_brought_too():
 
 
 def test_what_was_given_is_not_changed_but_refused():
-    with pytest.raises(InfolmError, match="set feed.kind to windows"):
+    with pytest.raises(InfolmError, match=r"set feed\.kind to windows"):
         load_recipe("infoword/demo", ["objective.kind=skip-gram", "feed.kind=sequences"])
 
 
