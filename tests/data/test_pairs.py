@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from infolm.data import pairs as pairs_module
 from infolm.data.corpora import DataConfig, load
-from infolm.data.pairs import HeldOutPairs, SentencePairs, draw_near, segments, sentences
+from infolm.data.pairs import HeldOutPairs, NeighbourPairs, draw_near, segments, sentences
 from infolm.data.stream import PADDING
 from infolm.errors import InfolmError
 
@@ -140,7 +140,7 @@ def numbered(lines: int, per_document: int | None = None):
 
 def test_pairs_are_neighbours_of_one_document_each_once_a_pass():
     text = numbered(24, per_document=6)
-    feed = SentencePairs(text, 4, 0.3, seed=3)
+    feed = NeighbourPairs(text, 4, 0.3, seed=3)
     seen = []
     while feed.epoch == 0:
         batch = feed.next()
@@ -157,7 +157,7 @@ def test_pairs_are_neighbours_of_one_document_each_once_a_pass():
 
 
 def test_padding_stands_after_the_end_alone():
-    feed = SentencePairs(sentences(encoded("a b c\nd\nb\nc c c c\na"), EOS), 4, 0.3, 1)
+    feed = NeighbourPairs(sentences(encoded("a b c\nd\nb\nc c c c\na"), EOS), 4, 0.3, 1)
     for group in feed.next()[:3]:
         ended = group == PADDING
         assert (np.diff(ended.astype(int), axis=0) >= 0).all()
@@ -166,11 +166,11 @@ def test_padding_stands_after_the_end_alone():
 
 def test_a_resumed_feed_gives_the_same_batches():
     text = numbered(20)
-    feed = SentencePairs(text, 3, 0.3, seed=5)
+    feed = NeighbourPairs(text, 3, 0.3, seed=5)
     for _ in range(8):  # into the second pass
         feed.next()
     state = json.loads(json.dumps(feed.state_dict()))
-    resumed = SentencePairs(text, 3, 0.3, seed=5)
+    resumed = NeighbourPairs(text, 3, 0.3, seed=5)
     resumed.load_state_dict(state)
     assert resumed.fraction() == feed.fraction()
     assert resumed.epoch == feed.epoch == 1
@@ -180,13 +180,13 @@ def test_a_resumed_feed_gives_the_same_batches():
 
 
 def test_a_small_corpus_gives_small_batches():
-    assert SentencePairs(numbered(4), 12, 0.3, 1).next().x.shape[1] == 3
+    assert NeighbourPairs(numbered(4), 12, 0.3, 1).next().x.shape[1] == 3
 
 
 @pytest.mark.parametrize("lines", [1, 2])
 def test_too_few_sentences_are_refused(lines):
     with pytest.raises(InfolmError, match="two pairs at least"):
-        SentencePairs(numbered(lines), 12, 0.3, 1)
+        NeighbourPairs(numbered(lines), 12, 0.3, 1)
 
 
 def test_held_out_pairs_are_neighbours_in_groups_drawn_once(monkeypatch):

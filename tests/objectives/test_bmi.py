@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import softplus
 
-from infolm.data.pairs import HeldOutPairs, PairBatch, SentencePairs, segments, sentences
+from infolm.data.pairs import HeldOutPairs, NeighbourPairs, PairBatch, segments, sentences
 from infolm.data.stream import PADDING
 from infolm.data.synthetic import markov
 from infolm.errors import InfolmError
@@ -469,7 +469,7 @@ def test_eq_6_rises_on_a_known_language_and_mine_stays_below_its_information():
     model = RecurrentModel(RecurrentConfig(embedding=32, hidden=32, layers=1), language.types)
     bmi = Bmi(BmiConfig(critic={"learning_rate": 1e-2}), model)
     optimiser = torch.optim.Adam(model.parameters(), lr=3e-2)
-    feed = SentencePairs(text, 16, 0.3, seed=1)
+    feed = NeighbourPairs(text, 16, 0.3, seed=1)
     known = []
     for _ in range(250):
         estimate = bmi(model, PairBatch(*map(torch.from_numpy, feed.next())), None)
@@ -480,7 +480,7 @@ def test_eq_6_rises_on_a_known_language_and_mine_stays_below_its_information():
         bmi.step()
     late = known[-50:]
     assert np.mean(late) > -2 * math.log(2) + 5 * np.std(late) / math.sqrt(50)
-    everything = SentencePairs(unseen, 999, 0.3, seed=2).next()
+    everything = NeighbourPairs(unseen, 999, 0.3, seed=2).next()
     with torch.no_grad():
         x, y = (encode(model, torch.from_numpy(group)) for group in everything[:2])
         scores = torch.cat([bmi.critic(some, y) for some in x.split(100)])

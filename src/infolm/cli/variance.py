@@ -10,7 +10,7 @@ from infolm.cli.app import JsonOption, RunArgument, app, print_table
 from infolm.errors import InfolmError
 
 if TYPE_CHECKING:
-    from infolm.data.pairs import SentencePairs
+    from infolm.data.pairs import NeighbourPairs
     from infolm.evaluation.gradient_variance import SentenceEnd
     from infolm.evaluation.signal import Signal
     from infolm.families.base import Run
@@ -224,14 +224,14 @@ def _compare_policy(
     _print_numbers(numbers)
 
 
-def _regulariser(run: "LanguageRun", seed: int) -> "tuple[Bmi, SentencePairs, SentenceEnd]":
+def _regulariser(run: "LanguageRun", seed: int) -> "tuple[Bmi, NeighbourPairs, SentenceEnd]":
     """The run's critic, its pairs of sentences in an order of `seed`, and where such sentences end.
 
     A sentence that the model draws is no longer than the longest that it has learnt from.
     """
     import numpy as np
 
-    from infolm.data.pairs import SentencePairs
+    from infolm.data.pairs import NeighbourPairs
     from infolm.evaluation.gradient_variance import SentenceEnd
 
     bmi = run.bmi()
@@ -240,7 +240,7 @@ def _regulariser(run: "LanguageRun", seed: int) -> "tuple[Bmi, SentencePairs, Se
     ends = [tokenizer.number(end, "regularisers.bmi.ends") for end in config.ends]
     stops = () if config.segment else (tokenizer.eos, *ends)
     end = SentenceEnd(tokenizer.eos, stops, int(np.diff(text.bounds).max()))
-    return bmi, SentencePairs(text, config.batch, config.geometric, seed), end
+    return bmi, NeighbourPairs(text, config.batch, config.geometric, seed), end
 
 
 def _print_numbers(numbers: dict[str, Any]) -> None:

@@ -152,7 +152,7 @@ def draw_near(
     return k, k * log_stay + np.log(geometric) - np.log(total)
 
 
-class SentencePairs(Passes):
+class NeighbourPairs(Passes):
     """Batches of M pairs (S_l, S_{l+1}) of one document, pass after pass in a new order.
 
     With m = l + 1, the sentence drawn from near by is S_{m+k}, k as in `draw_near`, within the

@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 from torch.nn.utils.rnn import pad_packed_sequence
 
-from infolm.data.pairs import PairBatch, SentencePairs
+from infolm.data.pairs import NeighbourPairs, PairBatch
 from infolm.data.stream import PADDING
 from infolm.errors import InfolmError, RunError
 from infolm.evaluation.dynamic import gradients, learning
@@ -142,7 +142,7 @@ def raml_loss(model: LanguageModel, bmi: Bmi, batch: PairBatch) -> Tensor:
 def estimators(
     model: LanguageModel,
     bmi: Bmi,
-    feed: SentencePairs,
+    feed: NeighbourPairs,
     end: SentenceEnd,
     seed: int,
     baseline: bool = True,

@@ -11,7 +11,7 @@ from infolm.config import Recipe
 from infolm.data.corpora import Corpus, types
 from infolm.data.corpora import load as load_corpus
 from infolm.data.ingest import Report
-from infolm.data.pairs import SentencePairs
+from infolm.data.pairs import NeighbourPairs
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError, RunError
 from infolm.families.base import build_terms, family_of
@@ -184,7 +184,7 @@ def _plan(
     pairs = [
         f"{term.name} on {term.feed.pairs:,} pairs of sentences, "
         for term in terms
-        if isinstance(term.feed, SentencePairs)
+        if isinstance(term.feed, NeighbourPairs)
     ]
     brought = f", with {recipe.brought}" if recipe.brought else ""
     return (

@@ -21,7 +21,14 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from infolm.data.corpora import Corpus
-from infolm.data.pairs import HeldOutPairs, PairBatch, SentencePairs, Sentences, segments, sentences
+from infolm.data.pairs import (
+    HeldOutPairs,
+    NeighbourPairs,
+    PairBatch,
+    Sentences,
+    segments,
+    sentences,
+)
 from infolm.data.stream import PADDING
 from infolm.errors import InfolmError
 from infolm.information import bounds
@@ -92,8 +99,8 @@ class BmiConfig(RegulariserConfig):
     )
     critic: CriticConfig = CriticConfig()
 
-    def build(self, setup: Setup) -> tuple[SentencePairs, "Bmi"]:
-        feed = SentencePairs(self.text(setup.corpus), self.batch, self.geometric, setup.seed)
+    def build(self, setup: Setup) -> tuple[NeighbourPairs, "Bmi"]:
+        feed = NeighbourPairs(self.text(setup.corpus), self.batch, self.geometric, setup.seed)
         return feed, Bmi(self, setup.model, self.held_out(setup.corpus, "valid"))
 
     def held_out(self, corpus: Corpus, split: str) -> HeldOutPairs | None:
