@@ -1,11 +1,9 @@
 """A stranger's run folder leads nowhere else: no link in it is followed, read or written."""
 
-import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -133,9 +131,15 @@ SCRATCH_ELSEWHERE = {
 # -- what dead writers leave ----------------------------------------------------------------
 
 
-def write_for_ever(folder: str) -> None:
-    with files.scratch_file(Path(folder), "report.html"), files.scratch_folder(Path(folder), ".x"):
-        time.sleep(600)
+WRITE_FOR_EVER = """
+import sys, time
+from pathlib import Path
+from infolm import files
+folder = Path(sys.argv[1])
+with files.scratch_file(folder, "report.html"), files.scratch_folder(folder, ".x"):
+    print("writing", flush=True)
+    time.sleep(600)
+"""
 
 
 def writing(folder: Path) -> list[Path]:
@@ -143,17 +147,15 @@ def writing(folder: Path) -> list[Path]:
 
 
 def test_a_living_writers_files_stay_and_a_dead_ones_go(tmp_path):
-    process = multiprocessing.get_context("spawn").Process(
-        target=write_for_ever, args=(str(tmp_path),)
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITE_FOR_EVER, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
-    process.start()
-    while len(writing(tmp_path)) < 2:
-        time.sleep(0.01)
-    time.sleep(0.2)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "writing\n"
     files.sweep(tmp_path)
     assert len(writing(tmp_path)) == 2
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
+    process.kill()
+    process.communicate()
     files.sweep(tmp_path)
     assert writing(tmp_path) == []
 
