@@ -279,11 +279,6 @@ def recipe_names() -> list[str]:
     return RECIPES.names()
 
 
-def recipe_text(source: str) -> str:
-    """The YAML of a recipe that comes with infolm, or of a file."""
-    return RECIPES.text(source)
-
-
 def _apply(tree: dict[str, Any], override: str) -> None:
     key, separator, value = override.partition("=")
     if not separator or not key:
