@@ -6,6 +6,7 @@
     infolm.evaluate(run, split="test")              # measurements, each with unit and convention
     infolm.generate(run, num=2, tokens=20)          # texts
     run = infolm.load("runs/demo")                  # the same run, another day
+    infolm.compare(["runs/a", "runs/b"]).tests      # is the difference clear?
     infolm.mutual_information(x, y, "ksg")          # an estimate with its interval
 
 The command `infolm` is a face of the same functions. Nothing heavy is imported before it is used.
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from infolm.library import (
+        compare,
         corpora,
         evaluate,
         generate,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "__version__",
+    "compare",
     "corpora",
     "evaluate",
     "generate",

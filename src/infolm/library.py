@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from infolm.evaluation.measurement import Measurement
     from infolm.families.base import Run
     from infolm.information.estimate import Estimate
+    from infolm.studies.comparison.comparison import Comparison
 
 SPLITS = ("valid", "test")
 
@@ -81,6 +82,27 @@ def generate(run: "str | Path | Run", *, num: int = 1, seed: int = 1, **options:
     greedy of all.
     """
     return load(run).write(num, seed, options)
+
+
+def compare(
+    runs: "Sequence[str | Path | Run]",
+    *,
+    by: str | None = None,
+    metric: str | None = None,
+    split: str = "valid",
+    method: str | None = None,
+    text: bool | None = None,
+) -> "Comparison":
+    """Runs side by side, those that differ in their seed alone as one group.
+
+    The result has `groups` (runs, seeds, mean, deviation), `tests` against the first group over
+    seeds and over the text, each with a sentence, and `differs`, the keys that are not the same.
+    The options are those of `infolm compare`.
+    """
+    from infolm.studies.comparison.comparison import compare as compare_runs
+
+    paths = [run if isinstance(run, str | Path) else run.folder.path for run in runs]
+    return compare_runs(paths, by, metric, split, method, text)
 
 
 def mutual_information(
