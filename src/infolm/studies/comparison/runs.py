@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from infolm.config import Recipe
+from infolm.data.corpora import splits_contractions
 from infolm.errors import InfolmError
 from infolm.evaluation import measurement
 from infolm.evaluation.measurement import Measurement
@@ -80,6 +81,7 @@ def settings_of(recipe: Recipe, text: str) -> dict[str, Any]:
 
     tree = recipe.model_dump(mode="json")
     visit({key: value for key, value in tree.items() if key not in (*DESCRIPTIVE, "seed")}, "")
+    found["data.contractions"] = splits_contractions(recipe.data)  # by default as the text needs it
     path, corpus = found.pop("data.path", None), found.pop("data.corpus", None)
     return {"text": f"{Path(path).stem if path else corpus} ({text[:8]})", **found}
 
