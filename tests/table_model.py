@@ -42,6 +42,9 @@ class Table(LanguageModel):
     def repeated(self, state, num):
         return state.repeat_interleave(num, 0)
 
+    def selected(self, state, columns):
+        return state[columns]
+
     def joined(self, states):
         return torch.cat(list(states))
 

@@ -143,9 +143,7 @@ def test_one_by_one_nothing_is_carried(model):
     twice = scored(["the cat sat on the cat"] * 2, read)
     assert surprisals(twice[0]) == surprisals(twice[1])
     plain = scored(SENTENCES, scoring.one_by_one(scoring.carried(model, EOS, view), EOS))
-    for one, other in zip(
-        plain, scored(SENTENCES, scoring.fresh(model, EOS, view)), strict=True
-    ):
+    for one, other in zip(plain, scored(SENTENCES, scoring.fresh(model, EOS, view)), strict=True):
         np.testing.assert_allclose(surprisals(one), surprisals(other), atol=1e-9)
 
 
@@ -288,7 +286,7 @@ PIECES = Tokenizer._of_pieces([*SPECIAL, "a", "b", "##a", "##b"], lowercase=Fals
 
 
 def test_words_of_pieces_sum_to_one():
-    """At most two pieces to a word; behind [SEP] the model wrongly believes in pieces that go on."""
+    """At most two pieces to a word; behind [SEP] the model believes in pieces that go on."""
     table = np.random.default_rng(6).dirichlet(np.ones(9), (9, 9))
     table[:, :, [0, 1, 2, 4]] = 0
     table[:, [7, 8], 7:] = 0

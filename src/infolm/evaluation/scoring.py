@@ -403,7 +403,7 @@ class Wording:
         count = len(line.ids) + self.eos
         end = len(line.text)
         ids = [*line.ids.tolist(), self.tokenizer.eos][:count]
-        spans = [*line.spans.tolist(), [end, end]][:count]
+        spans: list[tuple[int, int]] = [*map(tuple, line.spans.tolist()), (end, end)][:count]
         words = list(_WORD.finditer(line.text))
         members = _membership(line, words)[:count]
         scale = 1 / NATS[self.unit]
@@ -414,7 +414,8 @@ class Wording:
             ScoredToken(
                 self.names[id],
                 id,
-                *spans[i],
+                spans[i][0],
+                spans[i][1],
                 log_probs[i],
                 -log_probs[i] * scale,
                 ranks[i],
