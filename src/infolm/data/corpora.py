@@ -191,7 +191,9 @@ def load(
     with _writable(sources.cache_folder()):
         name, texts, pretokenised = _find(config, report)
         source = _sha256([(s, sources.digest(t.path), t.start, t.stop) for s, t in texts.items()])
-        given = config.model_dump(exclude={"corpus", "path", "train_lines", "reverse_copy", "uniform"})
+        given = config.model_dump(
+            exclude={"corpus", "path", "train_lines", "reverse_copy", "uniform"}
+        )
         settings = given | {"pretokenised": pretokenised}
         tokens = tokenizer.to_json() if tokenizer else settings
         fingerprint = _sha256({"format": store.VERSION, "source": source, "tokens": tokens})
