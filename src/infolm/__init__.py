@@ -15,6 +15,8 @@ The command `infolm` is a face of the same functions. Nothing heavy is imported 
 
 from typing import TYPE_CHECKING, Any
 
+from infolm import registration
+
 if TYPE_CHECKING:
     from infolm.library import (
         compare,
@@ -58,3 +60,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+registration.register()
