@@ -8,6 +8,7 @@ from infolm.errors import InfolmError
 
 if TYPE_CHECKING:
     from infolm.evaluation.measurement import Measurement
+    from infolm.evaluation.scoring import ScoredSentence
     from infolm.families.base import Run
     from infolm.information.estimate import Estimate
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 def load(run: "str | Path | Run") -> "Run":
     """A trained run, from its folder: its model, vocabulary, recipe and corpus.
 
-    It has `evaluate` and `generate` of its family; `run.model` is a `torch.nn.Module`.
+    It has `score` of its family; `run.model` is a `torch.nn.Module`.
     """
     from infolm.families.base import Run, open_run
 
@@ -67,6 +68,25 @@ def evaluate(run: "str | Path | Run", **options: Any) -> "list[Measurement]":
     line), mc (masks), streams, baseline and so on; a model with a latent code nz, codes ...
     """
     return load(run).evaluate(**options).measurements
+
+
+def score(
+    run: "str | Path | Run", texts: str | Sequence[str], **options: Any
+) -> "list[ScoredSentence]":
+    """The surprisal of each token and word of texts, each one sentence; as `infolm score`.
+
+    run: a run of a language model, or "kneser-ney:FOLDER", the n-gram model of a run's text.
+    options: context ("fresh": each sentence by itself behind an <eos>; "carried"), eos (whether the
+    one at the end counts), unit ("bits", "nats"), top (how many likely tokens to name at each
+    place), longest; temperature, dynamic, cache and mc as of `evaluate`.
+    """
+    from infolm.families.base import Run, settings_of
+
+    if isinstance(run, Run):
+        return run.score(texts, **options)
+    from infolm.families.running.scoring import ScoreSettings, open_scorer, sentences_of
+
+    return open_scorer(run).score(sentences_of(texts), settings_of(ScoreSettings, options))
 
 
 def generate(run: "str | Path | Run", **options: Any) -> list[str]:

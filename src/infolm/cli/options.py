@@ -9,8 +9,8 @@ import typer
 
 from infolm.families.options import Described, Options, union
 
-SECTIONS: dict[str, Mapping[str, type[Options]]] = {}
-"""Of each command that has such options, the families' sections."""
+ALONE: dict[str, dict[str, str]] = {}
+"""Of each command, the options that may stand without a value, and what that means."""
 
 
 def with_options(sections: Mapping[str, type[Options]]) -> Callable[[Any], Any]:
@@ -20,10 +20,11 @@ def with_options(sections: Mapping[str, type[Options]]) -> Callable[[Any], Any]:
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        SECTIONS[command.__name__] = sections
+        known = union(sections).values()
+        ALONE[command.__name__] = {o.flag: o.option.alone for o in known if o.option.alone}
         signature = inspect.signature(command)
         first, *last, _ = signature.parameters.values()
-        ours = [_parameter(each) for each in union(sections).values()]
+        ours = [_parameter(each) for each in known]
         keyword = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in last]
         command.__signature__ = signature.replace(  # type: ignore[attr-defined]
             parameters=[first, *ours, *keyword]
@@ -55,15 +56,13 @@ def _parameter(described: Described) -> inspect.Parameter:
 def spelt_out(arguments: list[str]) -> list[str]:
     """With values for options that may stand alone, such as --cache.
 
-    What follows is a value unless it is another option, or a run's folder.
+    What follows is a value unless it is another option, or a file or folder that is there.
     """
-    if not arguments or arguments[0] not in SECTIONS:
-        return arguments
-    alone = {each.flag: each.option.alone for each in union(SECTIONS[arguments[0]]).values()}
+    alone = ALONE.get(arguments[0], {}) if arguments else {}
     spelt = list(arguments)
     for i, argument in enumerate(arguments):
         following = arguments[i + 1] if i + 1 < len(arguments) else "-"
         option = following.startswith("-") and not following[1:2].isdigit()
-        if alone.get(argument) and (option or Path(following).is_dir()):
+        if argument in alone and (option or Path(following).exists()):
             spelt[i] = f"{argument}={alone[argument]}"
     return spelt

@@ -6,11 +6,11 @@ place that knows what belongs to it. Everything else asks `family_of`, or a `Run
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from infolm.config import Recipe
 from infolm.data.corpora import Corpus
@@ -18,7 +18,8 @@ from infolm.data.ingest import Report
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation.measurement import Measurement
-from infolm.families.options import EVALUATING, GENERATING, chosen
+from infolm.evaluation.scoring import ScoredSentence
+from infolm.families.options import EVALUATING, GENERATING, chosen, no_option
 from infolm.families.recorded import corpus_of, recipe_of
 from infolm.models.base import Capability, Model
 from infolm.objectives.base import Objective, Setup
@@ -28,9 +29,20 @@ from infolm.training.device import one_device
 from infolm.training.loop import Term, Validation
 from infolm.training.run import RunFolder
 
+Settings = TypeVar("Settings")
+
 
 def silent(stage: str, done: int, total: int) -> None:
     """A report of progress to nobody."""
+
+
+def settings_of(kind: Callable[..., Settings], given: Mapping[str, Any]) -> Settings:
+    """Settings of a kind, a dataclass, by name; a sentence on those it lacks."""
+    known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
+    for name in given:
+        if name not in known:
+            raise no_option(name, known)
+    return kind(**given)
 
 
 class Table(NamedTuple):
@@ -101,6 +113,19 @@ class Run(ABC):
     @abstractmethod
     def write(self, options: Any, report: Report) -> Writing:
         """What the model writes, or a refusal. options: the family's section of GENERATING."""
+
+    def score(self, texts: str | Sequence[str], **options: Any) -> list[ScoredSentence]:
+        """The surprisal of each token and word of texts, or why the family has none; see
+        `infolm.score`."""
+        raise InfolmError(self.unscored)
+
+    @property
+    def unscored(self) -> str:
+        """Why the run's model scores no text."""
+        return (
+            f"{self.folder.path} is {family_of(self.recipe).a}, and gives the next token no "
+            "probability: to score text take a run of a language model"
+        )
 
     @cached_property
     def corpus(self) -> Corpus:

@@ -15,7 +15,7 @@ names. What one option needs of another stands beside it. An option that another
 refused with that family's reason. Modules of options import nothing heavy: help is made of them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, dataclass, fields
 from pathlib import Path
 from types import UnionType
@@ -225,6 +225,15 @@ def union(sections: Mapping[str, type[Section]]) -> dict[str, Described]:
     for section in sections.values():
         found = {**found, **{k: v for k, v in described(section).items() if k not in found}}
     return found
+
+
+def no_option(name: str, known: Collection[str]) -> InfolmError:
+    """What is said of an option that nothing has."""
+    from infolm.section import nearest
+
+    return InfolmError(
+        f"there is no option '{name}' here{nearest(name, known)} (there are {', '.join(known)})"
+    )
 
 
 def chosen(

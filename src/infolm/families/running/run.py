@@ -31,14 +31,16 @@ from infolm.evaluation.method import STATIC, Method
 from infolm.evaluation.monte_carlo import MonteCarloSettings
 from infolm.evaluation.neural_cache import CacheSettings, WordChange
 from infolm.evaluation.reverse import LEAST_TOKENS, Rows, Yardstick, stretches
+from infolm.evaluation.scoring import ScoredSentence
 from infolm.evaluation.suite import Subject
-from infolm.families.base import Evaluation, Run, Table, Writing, family_of
+from infolm.families.base import Evaluation, Run, Table, Writing, family_of, settings_of
 from infolm.families.running.options import (
     TUNE,
     TUNED,
     LanguageEvaluateOptions,
     LanguageGenerateOptions,
 )
+from infolm.families.running.scoring import NeuralScorer, ScoreSettings, sentences_of
 from infolm.generation.text import STREAMS, write, write_long
 from infolm.models.language import LanguageModel
 from infolm.nn.softmax import Tempering
@@ -316,6 +318,11 @@ class LanguageRun(Run):
             lines.append(replace(STATIC, cache=caches[STATIC]))
             together = replace(together, cache=caches[together])
         return list(dict.fromkeys([*lines, together]))
+
+    def score(self, texts: str | Sequence[str], **options: Any) -> list[ScoredSentence]:
+        """By the fields of `ScoreSettings`: context, eos, unit, top, and methods."""
+        settings = settings_of(ScoreSettings, options)
+        return NeuralScorer(self).score(sentences_of(texts), settings)
 
     def measure(self, options: LanguageEvaluateOptions, report: Report) -> Evaluation:
         """The model as it is, by each method asked for, and what it writes; see `suite`."""
