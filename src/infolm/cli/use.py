@@ -8,6 +8,7 @@ import typer
 
 from infolm.cli.app import JsonOption, RunArgument, app, print_table
 from infolm.cli.options import with_options
+from infolm.errors import InfolmError
 from infolm.families.options import EVALUATING, GENERATING
 
 
