@@ -77,7 +77,7 @@ class Runs:
             usual = own
         else:
             usual = own.with_name(f"{own.name}-{identity(recipe)[:8]}")
-        if usual == own and before is not None or work.table.arms[arm].start is not None:
+        if (usual == own and before is not None) or work.table.arms[arm].start is not None:
             return usual
         return self.known.get(identity(recipe), usual)
 
