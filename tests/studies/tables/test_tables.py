@@ -41,6 +41,15 @@ def test_a_table_that_is_wrong(tmp_path, changes, words):
         load(written(tmp_path, **changes))
 
 
+def test_what_cannot_be_measured_is_refused_before_training(tmp_path):
+    measure = {"options": {"codes": 5}, "figures": {"a": {"label": "a"}}}
+    arms = {"low": {"label": "low"}, "high": {"label": "high"}}
+    only = [{"claim": "a", "lower": "low", "higher": "high"}]
+    table = load(written(tmp_path, measure=measure, arms=arms, comparisons=only))
+    with pytest.raises(InfolmError, match="arm low: --codes"):
+        recipe_of(table, "small", "low", 1, [])
+
+
 def test_the_ledger_is_up_to_date():
     """What stands in results/ is what `infolm reproduce --ledger --out results` writes."""
     works = listing.opened(RESULTS, "small")

@@ -89,7 +89,10 @@ def test_a_failure_is_kept_and_tried_again(fake, monkeypatch, tmp_path):
 def test_another_measure_or_recipe_makes_it_stale(fake, tmp_path):
     source = written(tmp_path)
     fake(source)
-    measure = {"options": {"streams": 4}, "figures": {"perplexity": {"label": "perplexity"}}}
+    measure = {
+        "options": {"split": "test", "streams": 4},
+        "figures": {"perplexity": {"label": "perplexity"}},
+    }
     assert len(fake(written(tmp_path, measure=measure))[2]) == 9
     arms = {"low": {"label": "low"}, "high": {"label": "h", "set": "optimiser.learning_rate=0.01"}}
     only = [{"claim": "a", "lower": "low", "higher": "high"}]

@@ -157,6 +157,8 @@ def recipe_of(table: Table, scale: ScaleName, arm: str, seed: int, overrides: li
     source = chosen.recipe.get(scale, setting.recipe)
     changes = shlex.split(setting.set) + shlex.split(chosen.at.get(scale, chosen.set))
     try:
-        return load_recipe(source, [*changes, *overrides, f"seed={seed}"])
+        recipe = load_recipe(source, [*changes, *overrides, f"seed={seed}"])
+        table.measure.check(recipe)
     except InfolmError as error:
         raise InfolmError(f"{table.title}: arm {arm}: {error}") from None
+    return recipe
