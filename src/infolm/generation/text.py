@@ -1,14 +1,16 @@
 """From a prompt in words to samples in words, and long texts to measure."""
 
+from collections.abc import Iterator
+from itertools import takewhile
+
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from infolm.data.tokens import Tokenizer
-from infolm.errors import InfolmError
 from infolm.evaluation.likelihood import Progress
 from infolm.evaluation.neural_cache import CacheSettings
-from infolm.generation.sampling import SamplingSettings, generate
+from infolm.generation.sampling import SamplingSettings, generate, word_by_word
 from infolm.models.language import LanguageModel
 
 STREAMS = 100
@@ -27,22 +29,60 @@ def write(
 ) -> list[str]:
     """`num` continuations of `prompt`, without the prompt itself.
 
-    The model always reads an <eos> first, as at the start of a line. A prompt with a word that the
-    vocabulary lacks is refused: the model would only see <unk>.
+    The model always reads an <eos> first, as at the start of a line. A word that the vocabulary
+    lacks is read as <unk>; `unknown_words` says which.
     """
-    unknown = tokenizer.unknown(prompt)
-    if unknown:
-        words = ", ".join(f"'{word}'" for word in unknown[:10])
-        raise InfolmError(
-            f"the model's vocabulary lacks parts of the prompt: use others than {words}"
-        )
-    ids = [tokenizer.eos, *tokenizer.encode(prompt).tolist()]
-    device = model.device
+    ids = _read(tokenizer, prompt)
     generator = torch.Generator().manual_seed(seed)
-    samples = generate(
-        model, torch.tensor(ids, device=device), tokens, num, settings, generator, cache
-    )
-    return [tokenizer.decode(sample.cpu().numpy()) for sample in samples]
+    start = torch.tensor(ids, device=model.device)
+    samples = generate(model, start, tokens, num, settings, generator, cache)
+    return [continuation(tokenizer, ids[1:], sample.tolist()) for sample in samples]
+
+
+def stream(
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    prompt: str,
+    tokens: int,
+    seed: int,
+    settings: SamplingSettings,
+    cache: CacheSettings | None = None,
+) -> Iterator[str]:
+    """The first text of `write`, piece by piece.
+
+    A piece is given out once the token behind it is known: that decides which blanks it has.
+    """
+    ids, written = _read(tokenizer, prompt), list[int]()
+    generator = torch.Generator().manual_seed(seed)
+    start = torch.tensor(ids, device=model.device)
+    before, given = "", 0
+    for word in word_by_word(model, start, tokens, 1, settings, generator, cache):
+        written.append(int(word))
+        now = continuation(tokenizer, ids[1:], written)
+        agree = (a == b for a, b in zip(before, now, strict=False))
+        certain = sum(takewhile(bool, agree))
+        yield now[given:certain]
+        given, before = max(given, certain), now
+    yield before[given:]
+
+
+def continuation(tokenizer: Tokenizer, prompt: list[int], sample: list[int]) -> str:
+    """What follows the prompt, with the blank between them where prose has one."""
+    first, both = tokenizer.prose(prompt), tokenizer.prose([*prompt, *sample])
+    return both[len(first) :] if both.startswith(first) else f" {tokenizer.prose(sample)}"
+
+
+def unknown_words(tokenizer: Tokenizer, prompt: str) -> str:
+    """A sentence on words of the prompt that the vocabulary lacks; empty where it has all."""
+    unknown = tokenizer.unknown(tokenizer.adapted(prompt))
+    if not unknown:
+        return ""
+    words = ", ".join(f"'{word}'" for word in unknown[:10])
+    return f"the model's vocabulary lacks {words}, read as <unk>"
+
+
+def _read(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    return [tokenizer.eos, *tokenizer.encode(tokenizer.adapted(prompt)).tolist()]
 
 
 def write_long(

@@ -57,6 +57,9 @@ class TrainConfig(Section):
     recover: bool = Field(
         False, description="after divergence go on from the best validation, at 0.9 of the rate"
     )
+    samples: int = Field(
+        0, ge=0, description="texts that a language model writes to the log at each validation"
+    )
     log_every: int = Field(20, ge=1, description="steps between records in metrics.jsonl")
     accelerator: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda if there")
     precision: Precision = Field("32-true", description="bf16-mixed needs hardware for it")
@@ -114,7 +117,8 @@ class Loop:
 
     A step draws a batch from each term's feed, adds the weighted losses, and takes one step of the
     optimiser, and of that of each term that learns itself. `validate` measures the present weights;
-    `judge`, if given, gives the losses that the averager goes by in the place of those.
+    `judge`, if given, gives the losses that the averager goes by in the place of those; `sampler`
+    writes texts with the weights that a validation chose.
     Everything that decides what comes next is in
     `state_dict`, so that a run that is killed and resumed ends with the same bytes as one left
     alone.
@@ -139,6 +143,7 @@ class Loop:
         watcher: Watcher,
         judge: Callable[[], float] | None = None,
         l2_penalty: float = 0.0,
+        sampler: Callable[[], list[str]] | None = None,
     ) -> None:
         self.fabric = fabric
         self.raw_model = model
@@ -151,7 +156,7 @@ class Loop:
             name: each for name, each in self.stateful.items() if isinstance(each, Learner)
         }
         self.validate, self.config, self.clip = validate, config, clip or math.inf
-        self.judge, self.l2_penalty = judge, l2_penalty
+        self.judge, self.l2_penalty, self.sampler = judge, l2_penalty, sampler
         self.run_folder, self.watcher = run, watcher
         self.base_rates = [group["lr"] for group in optimiser.param_groups]
         self.step = 0
@@ -290,6 +295,7 @@ class Loop:
             }
             if best:
                 self.run_folder.save_model(self.raw_model.state_dict())
+            samples = self.sampler() if self.sampler else []
         if best:
             for name, learner in self.learners.items():
                 self.run_folder.save_learner(name, learner.state_dict())
@@ -317,6 +323,9 @@ class Loop:
         log.write("validation", self.step, epoch=epoch, loss=loss, answer=answer, **values)
         for event in events:
             log.write("event", self.step, name=event)
+        for i, text in enumerate(samples):
+            log.write_text(f"sample/{i + 1}", self.step, text)
+            self.watcher.say(f"  {' / '.join(text.split(chr(10)))}")
         self.watcher.validated(self.step, self.progress(), loss)
 
     # -- divergence -------------------------------------------------------------------------

@@ -190,6 +190,10 @@ class MetricsLog:
             if isinstance(value, int | float):
                 self._board.add_scalar(f"{kind}/{name}", value, step)
 
+    def write_text(self, name: str, step: int, text: str) -> None:
+        """Text for TensorBoard alone."""
+        self._board.add_text(name, text, step)
+
     def __enter__(self) -> Self:
         return self
 
