@@ -19,7 +19,7 @@ from infolm import files
 from infolm.averaging.base import MEAN, RAW, Averager
 from infolm.averaging.tail import worse_than_recent
 from infolm.data.feed import Feed
-from infolm.errors import InfolmError, RunError
+from infolm.errors import InfolmError, Interrupted, RunError
 from infolm.objectives.base import Estimate, Learner, Objective, Stateful
 from infolm.optimisation.optimisers import load_optimiser
 from infolm.optimisation.schedule import Schedule
@@ -103,10 +103,6 @@ class Watcher(Protocol):
         ...
 
     def say(self, text: str) -> None: ...
-
-
-class Interrupted(Exception):
-    """A person pressed Ctrl-C (or the machine asked us to end); all is saved."""
 
 
 class Loop:

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from infolm.errors import InfolmError
-from infolm.studies.tuning.claims import DatabaseClaims
-from infolm.studies.tuning.worker import work
+from infolm.studies.claims import DatabaseClaims
+
+from .conftest import work
 
 BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
 HOLD = """
 import sys, time
-from infolm.studies.tuning.claims import DatabaseClaims
+from infolm.studies.claims import DatabaseClaims
 kept = DatabaseClaims(sys.argv[1], "study").take("trial-0")
 print("held" if kept else "taken", flush=True)
 time.sleep(60)

@@ -9,12 +9,12 @@ from optuna.trial import TrialState
 
 from infolm.config import Recipe, load_recipe
 from infolm.errors import InfolmError, RunError
-from infolm.studies.tuning import results, worker
+from infolm.studies.tuning import results, trials
 from infolm.studies.tuning.study import TIMES, Study
-from infolm.studies.tuning.worker import Pruning, work
+from infolm.studies.tuning.trials import Pruning
 from infolm.training import checkpoint
 
-from .conftest import loss_of
+from .conftest import REPORTER, loss_of, work
 
 
 def states(study):
@@ -31,7 +31,7 @@ class Killed(BaseException):
 
 def killed_at(number):
     """Trainings of which that of this number dies with its process."""
-    usual, calls = worker.train, []
+    usual, calls = trials.train, []
 
     def train(recipe, *rest):
         calls.append(recipe)
@@ -75,7 +75,7 @@ def test_killed_and_resumed_draws_and_counts_as_if_left_alone(open_study, preten
     alone = open_study(out="alone")
     for kill in (1, 5):
         with monkeypatch.context() as patch:
-            patch.setattr(worker, "train", killed_at(kill))
+            patch.setattr(trials, "train", killed_at(kill))
             with pytest.raises(Killed):
                 work(open_study(out="killed"), trials=11, seeds=1)
     work(open_study(out="killed"), trials=11, seeds=1)
@@ -119,14 +119,14 @@ def test_finished_trials_keep_recipe_and_metrics_and_the_best_its_model(open_stu
 
 
 def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(open_study, pretended, monkeypatch):
-    usual, faults = worker.train, [RunError("the loss is no longer finite"), MemoryError()]
+    usual, faults = trials.train, [RunError("the loss is no longer finite"), MemoryError()]
 
     def failing(recipe, *rest):
         if faults:
             raise faults.pop(0)
         return usual(recipe, *rest)
 
-    monkeypatch.setattr(worker, "train", failing)
+    monkeypatch.setattr(trials, "train", failing)
     study = open_study()
     work(study, trials=3, seeds=0)
     assert states(study) == ["FAIL", "FAIL", "COMPLETE"]
@@ -139,7 +139,7 @@ def test_all_trials_failing_is_one_sentence(open_study, pretended, monkeypatch):
     def failing(*_):
         raise RunError("the loss is no longer finite")
 
-    monkeypatch.setattr(worker, "train", failing)
+    monkeypatch.setattr(trials, "train", failing)
     study = open_study()
     work(study, trials=2, seeds=3)
     with pytest.raises(RunError, match=r"all 2 trials failed.*no longer finite"):
@@ -153,7 +153,7 @@ def test_a_full_disk_is_no_trials_fault(open_study, pretended, monkeypatch):
         except OSError as error:
             raise RunError("model.safetensors could not be written") from error
 
-    monkeypatch.setattr(worker, "train", full)
+    monkeypatch.setattr(trials, "train", full)
     study = open_study()
     with pytest.raises(RunError, match="could not be written"):
         work(study, trials=2, seeds=0)
@@ -164,7 +164,7 @@ def test_a_trial_that_always_kills_its_process_is_given_up(open_study, pretended
     study = open_study()
     with monkeypatch.context() as patch:
         for _ in range(TIMES):
-            patch.setattr(worker, "train", killed_at(1))
+            patch.setattr(trials, "train", killed_at(1))
             with pytest.raises(Killed):
                 work(study, trials=2, seeds=0)
     work(study, trials=2, seeds=0)
@@ -178,7 +178,7 @@ def test_a_trial_that_gets_on_between_two_deaths_is_not(open_study, pretended, m
     folder.mkdir(parents=True)
     with monkeypatch.context() as patch:
         for step in range(TIMES + 2):
-            patch.setattr(worker, "train", killed_at(1))
+            patch.setattr(trials, "train", killed_at(1))
             with pytest.raises(Killed):
                 work(study, trials=1, seeds=0)
             checkpoint.save_step(folder, step, {})
@@ -196,19 +196,19 @@ def test_the_median_rule_after_five_trials_and_a_third_of_training(open_study, p
     study = open_study()
     for curve in curves:
         task = study.claim(9, 0)
-        watcher = Pruning(study.begin(task.number))
+        watcher = Pruning(study.begin(task.number), REPORTER)
         for t, loss in enumerate(curve):
             watcher.validated(t, (t + 1) / 10, loss)  # none is pruned among the first five
         study.end(task.number, min(curve))
     for offset in (0.5, 0.75):  # better, and worse than the median of the five
         own = [5 - 0.1 * t + offset for t in range(10)]
         task = study.claim(9, 0)
-        watcher = Pruning(study.begin(task.number))
+        watcher = Pruning(study.begin(task.number), REPORTER)
         ended = None
         for t, loss in enumerate(own):
             try:
                 watcher.validated(t, (t + 1) / 10, loss)
-            except worker.Pruned:
+            except trials.Pruned:
                 ended = t
                 break
         expected = [
@@ -223,8 +223,8 @@ def test_the_median_rule_after_five_trials_and_a_third_of_training(open_study, p
 def test_a_resumed_trial_may_pass_a_validation_again(open_study, pretended):
     study = open_study()
     task = study.claim(1, 0)
-    Pruning(study.begin(task.number)).validated(5, 0.5, 4.0)
-    Pruning(study.begin(task.number)).validated(5, 0.5, 4.0)
+    Pruning(study.begin(task.number), REPORTER).validated(5, 0.5, 4.0)
+    Pruning(study.begin(task.number), REPORTER).validated(5, 0.5, 4.0)
     assert study.trials()[0].intermediate_values == {500: 4.0}
 
 

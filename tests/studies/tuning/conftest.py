@@ -1,5 +1,6 @@
 """Recipes with ranges, studies of them, and trainings that only pretend."""
 
+import io
 import math
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ import yaml
 from training_tiny import tiny_tree
 
 from infolm.config import Recipe
-from infolm.studies.tuning import worker
+from infolm.studies.tuning import trials
 from infolm.studies.tuning.study import Study, StudyFolder, prepare_folder
+from infolm.studies.tuning.trials import take_turn
+from infolm.studies.worker import Reporter
 from infolm.training.run import RunFolder
 
 RANGES = {
@@ -29,6 +32,15 @@ def tuned_file(folder: Path, text: Path, **train: Any) -> Path:
     path = folder / "tuned.yaml"
     path.write_text(yaml.safe_dump(tuned_tree(text, **train), sort_keys=False))
     return path
+
+
+REPORTER = Reporter(io.StringIO())
+
+
+def work(study: Study, trials: int, seeds: int) -> None:
+    """Train what a study has to train, in this process."""
+    while take_turn(study, trials, seeds, REPORTER):
+        pass
 
 
 @pytest.fixture
@@ -73,6 +85,6 @@ def pretended(monkeypatch):
             watcher.validated(step, step / 2, loss_of(recipe) + 1 / step)
         return loss_of(recipe)
 
-    monkeypatch.setattr(worker, "train", train)
-    monkeypatch.setattr(worker, "PAUSE", 0.01)
+    monkeypatch.setattr(trials, "train", train)
+    monkeypatch.setattr(trials, "PAUSE", 0.01)
     return trained

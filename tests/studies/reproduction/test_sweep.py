@@ -2,15 +2,13 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
 from infolm.errors import InfolmError, RunError
-from infolm.studies.reproduction import pool
+from infolm.studies.reproduction import sweep as sweeping
 from infolm.studies.reproduction.plan import load_plan
 from infolm.studies.reproduction.sweep import sweep
 
@@ -31,17 +29,6 @@ class Sweeper:
         self.folder, self.out = folder, folder / "out"
         self.said: list[str] = []
         self.shown: list[tuple[float, str]] = []
-        self.started = 0
-
-    def start(self, module: str, workers: str) -> subprocess.Popen[str]:
-        assert module == "infolm.studies.reproduction.worker"
-        self.started += 1
-        return subprocess.Popen(
-            [sys.executable, Path(__file__).with_name("fake_worker.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
 
     def __call__(self, overrides=TINY, workers=1, only=None, **changes):
         plan = load_plan(str(written(self.folder, **changes)), overrides)
@@ -60,20 +47,21 @@ class Sweeper:
         path = self.out / "told.jsonl"
         tasks = [json.loads(line) for line in path.read_text().splitlines()]
         path.write_text("")
+        self.attempts = len(tasks)
         return {task["name"]: task["train"] for task in tasks}
 
 
 @pytest.fixture
 def sweeper(tmp_path, monkeypatch):
     made = Sweeper(tmp_path)
-    monkeypatch.setattr(pool, "start", made.start)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setattr(sweeping, "CALL", "fake_point:answer")
     return made
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_every_point_once(sweeper, workers):
     records = sweeper(workers=workers)
-    assert sweeper.started == workers
     assert list(sweeper.told().values()) == [True] * 4
     assert sorted(records) == sorted(NAMES)
     assert len(sweeper.said) == 4
@@ -89,7 +77,7 @@ def test_given_again_it_does_nothing(sweeper):
     first = sweeper()
     before = (sweeper.out / "points.json").read_bytes()
     assert sweeper() == first
-    assert sweeper.started == 1
+    assert len(sweeper.told()) == len(first)
     assert (sweeper.out / "points.json").read_bytes() == before
 
 
@@ -124,8 +112,9 @@ def test_a_worker_that_dies_is_replaced(sweeper, monkeypatch):
     monkeypatch.setenv("FAKE", json.dumps({NAMES[0]: "die"}))
     records = sweeper()
     assert "died 3 times" in records[NAMES[0]]["failure"]
-    assert sweeper.started == 4
     assert all("splits" in records[name] for name in NAMES[1:])
+    sweeper.told()
+    assert sweeper.attempts == 3 + 3
 
 
 def test_a_full_disk_ends_it(sweeper, monkeypatch):

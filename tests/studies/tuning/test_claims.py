@@ -3,12 +3,12 @@
 import subprocess
 import sys
 
-from infolm.studies.tuning.claims import FileClaims
+from infolm.studies.claims import FileClaims
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from infolm.studies.tuning.claims import FileClaims
+from infolm.studies.claims import FileClaims
 claims = FileClaims(Path(sys.argv[1]))
 kept = claims.take("trial-0")
 print("held" if kept else "taken", flush=True)
