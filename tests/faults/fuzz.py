@@ -53,7 +53,15 @@ def _recipe_seeds() -> list[bytes]:
     from importlib import resources
 
     shelf = resources.files("infolm") / "recipes"
-    papers = ("awd-lstm", "bmi", "infoword", "monte-carlo", "rewired", "sentence-mim", "transformer")
+    papers = (
+        "awd-lstm",
+        "bmi",
+        "infoword",
+        "monte-carlo",
+        "rewired",
+        "sentence-mim",
+        "transformer",
+    )
     return [(shelf / paper / "demo.yaml").read_bytes() for paper in papers]
 
 
@@ -472,7 +480,9 @@ def fuzz(name: str, seconds: float) -> None:
             check(reader, data, scratch)
         except Exception as error:
             # Go on behind a finding: one input for each place that fails is enough.
-            frames = [f for f in traceback.extract_tb(error.__traceback__) if "infolm" in f.filename]
+            frames = [
+                f for f in traceback.extract_tb(error.__traceback__) if "infolm" in f.filename
+            ]
             place = (type(error), frames[-1].filename, frames[-1].lineno)
             if place not in known:
                 known.add(place)

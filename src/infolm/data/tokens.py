@@ -173,7 +173,9 @@ class Tokenizer:
         """`description` is the parsed `tokenizer.json`; the class methods make it."""
         ids = _Ids(description["model"]["vocab"])
         for added in description.get("added_tokens") or []:
-            ids.setdefault(added["content"], added["id"])  # a BERT's own may stand behind its pieces
+            ids.setdefault(
+                added["content"], added["id"]
+            )  # a BERT's own may stand behind its pieces
         description["model"]["vocab"] = ids
         self._description = description
         self._ids = ids

@@ -19,6 +19,7 @@ from infolm.data.ingest import Report
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation.measurement import Measurement
+from infolm.families.demand import of_model, refuse_giants
 from infolm.families.recorded import corpus_of, recipe_of
 from infolm.models.base import Capability, Model
 from infolm.objectives.base import Objective, Setup
@@ -161,6 +162,7 @@ def open_run(path: Path | str) -> Run:
         )
     vouched = folder.verify(folder.tokenizer, folder.model)
     tokenizer = Tokenizer.load(folder.tokenizer)
+    refuse_giants(of_model(recipe, len(tokenizer)))
     model = recipe.model.build(len(tokenizer), tokenizer)
     checkpoint.load_weights(folder.model, model, vouched)
     family = family_of(recipe)
