@@ -4,6 +4,7 @@
 
     run = infolm.train("awd-lstm/demo", "train.epochs=1", out="runs/demo")
     infolm.evaluate(run, split="test")              # measurements, each with unit and convention
+    infolm.score(run, "the default is a list")      # the surprisal of each token and word
     infolm.generate(run, num=2, tokens=20)          # texts
     run = infolm.load("runs/demo")                  # the same run, another day
     infolm.mutual_information(x, y, "ksg")          # an estimate with its interval
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
         load,
         mutual_information,
         recipes,
+        score,
         train,
     )
 
@@ -34,6 +36,7 @@ __all__ = [
     "load",
     "mutual_information",
     "recipes",
+    "score",
     "train",
 ]
 

@@ -8,6 +8,7 @@ from infolm.errors import InfolmError
 
 if TYPE_CHECKING:
     from infolm.evaluation.measurement import Measurement
+    from infolm.evaluation.scoring import ScoredSentence
     from infolm.families.base import Run
     from infolm.information.estimate import Estimate
 
@@ -17,7 +18,7 @@ SPLITS = ("valid", "test")
 def load(run: "str | Path | Run") -> "Run":
     """A trained run, from its folder: its model, vocabulary, recipe and corpus.
 
-    It has `evaluate` and `generate` of its family; `run.model` is a `torch.nn.Module`.
+    It has `score` of its family; `run.model` is a `torch.nn.Module`.
     """
     from infolm.families.base import Run, open_run
 
@@ -72,6 +73,25 @@ def evaluate(
     """
     splits = SPLITS if split is None else (split,)
     return load(run).measure(splits, options).measurements
+
+
+def score(
+    run: "str | Path | Run", texts: str | Sequence[str], **options: Any
+) -> "list[ScoredSentence]":
+    """The surprisal of each token and word of texts, each one sentence; as `infolm score`.
+
+    run: a run of a language model, or "kneser-ney:FOLDER", the n-gram model of a run's text.
+    options: context ("fresh": each sentence by itself behind an <eos>; "carried"), eos (whether the
+    one at the end counts), unit ("bits", "nats"), top (how many likely tokens to name at each
+    place), longest; temperature, dynamic, cache and monte_carlo as of `evaluate`.
+    """
+    from infolm.families.base import Run, chosen
+
+    if isinstance(run, Run):
+        return run.score(texts, **options)
+    from infolm.families.running.scoring import ScoreSettings, open_scorer, sentences_of
+
+    return open_scorer(run).score(sentences_of(texts), chosen(ScoreSettings, options))
 
 
 def generate(run: "str | Path | Run", *, num: int = 1, seed: int = 1, **options: Any) -> list[str]:

@@ -9,6 +9,7 @@ from typing import NoReturn
 # isort: off
 from infolm.cli import training  # noqa: F401
 from infolm.cli import use  # noqa: F401
+from infolm.cli import score  # noqa: F401
 from infolm.cli import finetune  # noqa: F401
 from infolm.cli import export  # noqa: F401
 from infolm.cli import variance  # noqa: F401
@@ -82,12 +83,12 @@ def _refuse_giant_seeds(arguments: list[str]) -> None:
 def _spell_out(arguments: list[str]) -> list[str]:
     """The options in TUNABLE may stand alone, or with a value behind them.
 
-    What follows is a value unless it is another option, or a run's folder.
+    What follows is a value unless it is another option, or a file or folder that is there.
     """
     spelt = list(arguments)
     for i, argument in enumerate(arguments):
         following = arguments[i + 1] if i + 1 < len(arguments) else "-"
         option = following.startswith("-") and not following[1:2].isdigit()
-        if argument in TUNABLE and (option or Path(following).is_dir()):
+        if argument in TUNABLE and (option or Path(following).exists()):
             spelt[i] = f"{argument}=tuned"
     return spelt

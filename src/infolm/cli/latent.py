@@ -25,6 +25,10 @@ NO_WIDTH = (
 )
 
 
+MOST_SENTENCES = 100_000
+"""That are written by one command: all their codes are in memory."""
+
+
 class Code(StrEnum):
     """Which code of q(z | x) stands for a sentence."""
 
@@ -59,13 +63,17 @@ NoEosOption = Annotated[
 CodesOption = Annotated[
     int,
     typer.Option(
-        min=1, help="Codes a sentence of the importance-weighted bound.", rich_help_panel=PANEL
+        min=1,
+        max=1_000_000,
+        help="Codes a sentence of the importance-weighted bound.",
+        rich_help_panel=PANEL,
     ),
 ]
 NzOption = Annotated[
     int,
     typer.Option(
         min=1,
+        max=1_000_000,
         help="Codes a sentence of reconstruction, ELBO and MELBO, the paper's N_z.",
         rich_help_panel=PANEL,
     ),
@@ -110,7 +118,10 @@ InterpolateOption = Annotated[
 StepsOption = Annotated[
     int,
     typer.Option(
-        min=2, help="Of --interpolate: sentences, both ends among them.", rich_help_panel=PANEL
+        min=2,
+        max=10_000,
+        help="Of --interpolate: sentences, both ends among them.",
+        rich_help_panel=PANEL,
     ),
 ]
 ReconstructOption = Annotated[
@@ -168,6 +179,7 @@ LongestOption = Annotated[
     int | None,
     typer.Option(
         min=1,
+        max=10_000,
         help="Most tokens of a sentence.",
         show_default="as in training",
         rich_help_panel=PANEL,
@@ -255,6 +267,10 @@ def generate_sentences(
     as_json: bool,
 ) -> None:
     """Write what is wanted to standard output."""
+    if wanted.num > MOST_SENTENCES:
+        raise InfolmError(
+            f"--num {wanted.num:,} is too many: take {MOST_SENTENCES:,} at most, and another --seed"
+        )
     from infolm.console import StageBars
     from infolm.families.latent.run import NO_SAMPLES
     from infolm.generation.latent import MEAN, SAMPLE, read_sentences

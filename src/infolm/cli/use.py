@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
+from textwrap import indent
 from typing import Annotated, Any
 
 import typer
@@ -144,6 +145,7 @@ def evaluate(
         int,
         typer.Option(
             min=0,
+            max=10_000,
             metavar="MASKS",
             help="With probabilities averaged over so many dropout masks.",
             rich_help_panel=METHODS,
@@ -197,6 +199,7 @@ def evaluate(
         int | None,
         typer.Option(
             min=1,
+            max=10**9,
             metavar="TOKENS",
             help="How long its text is.",
             show_default="200000",
@@ -472,7 +475,7 @@ def generate(
     from infolm.families.latent.run import LatentRun
     from infolm.families.running.run import LanguageRun
     from infolm.generation.sampling import SamplingSettings
-    from infolm.generation.text import write
+    from infolm.generation.text import writing
 
     wanted = Wanted(
         interpolate,
@@ -515,9 +518,12 @@ def generate(
     assert isinstance(opened, LanguageRun)
     with StageBars() as stages:
         recent = opened.cache_settings(cache, CHUNK, stages) if cache else None
-    samples = write(opened.model, opened.tokenizer, prompt, tokens, num, seed, settings, recent)
+    samples = writing(opened.model, opened.tokenizer, prompt, tokens, num, seed, settings, recent)
     if as_json:
-        print(json.dumps([{"prompt": prompt, "text": text} for text in samples], indent=2))
+        for i, text in enumerate(samples):  # as json.dumps has it, each as soon as it is there
+            one = indent(json.dumps({"prompt": prompt, "text": text}, indent=2), "  ")
+            print(f"{',' if i else '['}\n{one}", end="")
+        print("\n]")
         return
     for i, text in enumerate(samples, 1):
         if num > 1:

@@ -19,6 +19,7 @@ from infolm.data.ingest import Report
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation.measurement import Measurement
+from infolm.evaluation.scoring import ScoredSentence
 from infolm.families.demand import of_model, refuse_giants
 from infolm.families.recorded import corpus_of, recipe_of
 from infolm.models.base import Capability, Model
@@ -89,6 +90,19 @@ class Run(ABC):
     @abstractmethod
     def write(self, num: int, seed: int, options: Mapping[str, Any]) -> list[str]:
         """Texts, or a sentence why the family writes none; see `infolm.generate`."""
+
+    def score(self, texts: str | Sequence[str], **options: Any) -> list[ScoredSentence]:
+        """The surprisal of each token and word of texts, or why the family has none; see
+        `infolm.score`."""
+        raise InfolmError(self.unscored)
+
+    @property
+    def unscored(self) -> str:
+        """Why the run's model scores no text."""
+        return (
+            f"{self.folder.path} is {family_of(self.recipe).a}, and gives the next token no "
+            "probability: to score text take a run of a language model"
+        )
 
     @cached_property
     def corpus(self) -> Corpus:

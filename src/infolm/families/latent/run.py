@@ -70,6 +70,14 @@ class LatentRun(Run):
 
     model: LatentModel
 
+    @property
+    def unscored(self) -> str:
+        return (
+            f"{self.folder.path} has a latent code, so that the probability of a text is an "
+            "integral over codes: `infolm evaluate` gives bounds on it; to score each token take a "
+            "run of a language model"
+        )
+
     @classmethod
     def refusal(cls, run: Run) -> str:
         return (

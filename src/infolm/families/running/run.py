@@ -30,8 +30,10 @@ from infolm.evaluation.method import STATIC, Method
 from infolm.evaluation.monte_carlo import AdaptedBy, MonteCarloSettings
 from infolm.evaluation.neural_cache import CacheSettings, WordChange
 from infolm.evaluation.reverse import LEAST_TOKENS, SMALL, Rows, Yardstick, stretches
+from infolm.evaluation.scoring import ScoredSentence
 from infolm.evaluation.suite import Subject
 from infolm.families.base import Evaluation, Run, chosen, family_of, silent
+from infolm.families.running.scoring import NeuralScorer, ScoreSettings, sentences_of
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import STREAMS, write, write_long
 from infolm.models.language import LanguageModel
@@ -350,6 +352,11 @@ class LanguageRun(Run):
         asked = chosen(Asked, {k: v for k, v in options.items() if k not in of_reading})
         read = {name: options.get(name, usual) for name, usual in of_reading.items()}
         return self.evaluate(splits, asked, **read, report=report)
+
+    def score(self, texts: str | Sequence[str], **options: Any) -> list[ScoredSentence]:
+        """By the fields of `ScoreSettings`: context, eos, unit, top, and methods."""
+        settings = chosen(ScoreSettings, options)
+        return NeuralScorer(self).score(sentences_of(texts), settings)
 
     def write(self, num: int, seed: int, options: Mapping[str, Any]) -> list[str]:
         """Continuations of `prompt`, of `tokens` tokens, by the fields of `SamplingSettings`."""
