@@ -36,7 +36,7 @@ HEADER = 4096
 
 _MAGIC = b"infolm" + VERSION.to_bytes(2, "little")
 _JSON = len(_MAGIC) + 32  # where the JSON starts
-_DTYPES = {"<u2": np.dtype("<u2"), "<u4": np.dtype("<u4")}
+_DTYPES: dict[str, np.dtype[Any]] = {"<u2": np.dtype("<u2"), "<u4": np.dtype("<u4")}
 BLOCK = 4 * 2**20
 """Bytes of tokens that have a SHA-256 of their own."""
 

@@ -183,7 +183,7 @@ def _create(out: Path, recipe: Recipe, corpus: Corpus) -> RunFolder:
             run = RunFolder(making)
             run.recipe.write_text(recipe.as_yaml(), encoding="utf-8")
             corpus.tokenizer.save(run.tokenizer)
-            run.corpus.write_text(about(corpus))
+            run.corpus.write_text(about(corpus), encoding="utf-8")
             for path in run.defining:
                 files.flush(path)
             run.manifest()

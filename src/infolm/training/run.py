@@ -173,7 +173,7 @@ class MetricsLog:
             print(f"{_unreadable(run.metrics, damaged)}, {where}.", file=sys.stderr)
         _write_records(run.metrics, [r for r in records if r["step"] <= step])
         files.refuse_link(run.tensorboard)
-        self._file = open(run.metrics, "a", buffering=1)  # noqa: SIM115
+        self._file = open(run.metrics, "a", buffering=1, encoding="utf-8")  # noqa: SIM115
         # Imported here: TensorBoard takes longer to import than a small run to start.
         from torch.utils.tensorboard import SummaryWriter
 
@@ -213,7 +213,7 @@ def put_damaged_lines_aside(run: RunFolder) -> bool:
 
 def _write_records(path: Path, records: list[dict[str, Any]]) -> None:
     text = "".join(json.dumps(record) + "\n" for record in records)
-    checkpoint.atomically(path, lambda to: to.write_text(text))
+    checkpoint.atomically(path, lambda to: to.write_text(text, encoding="utf-8"))
 
 
 def _lines(path: Path) -> tuple[list[dict[str, Any]], list[bytes]]:

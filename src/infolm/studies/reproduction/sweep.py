@@ -109,7 +109,9 @@ class Records:
             "points": {name: self.points[name] for name in [*order, *others]},
         }
         text = json.dumps(tree, indent=2) + "\n"
-        checkpoint.atomically(self._folder.points, lambda path: path.write_text(text))
+        checkpoint.atomically(
+            self._folder.points, lambda path: path.write_text(text, encoding="utf-8")
+        )
 
 
 def _spelt(overrides: list[str]) -> str:
