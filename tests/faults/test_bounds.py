@@ -1,9 +1,7 @@
 """What a recipe or a command asks of memory and time is told before anything is allocated."""
 
-import itertools
 import resource
 import time
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +14,7 @@ from infolm.families import demand
 from infolm.families.base import open_run
 from infolm.families.demand import Demand, of_training, refuse_giants
 from infolm.generation.sampling import SamplingSettings
-from infolm.generation.text import SIDE_BY_SIDE, write, writing
+from infolm.generation.text import write
 
 
 @pytest.mark.parametrize(
@@ -99,30 +97,35 @@ def test_the_memory_of_a_container_counts(tmp_path, monkeypatch):
 
 
 class TestSamples:
-    def test_are_written_as_they_come(self, run):
+    def test_are_written_a_few_at_a_time(self, run, monkeypatch):
         opened = open_run(run)
-        common = (opened.model, opened.tokenizer, "")
-        few = write(*common, 5, SIDE_BY_SIDE + 3, 1, SamplingSettings())
-        endless = writing(*common, 5, 10**9, 1, SamplingSettings())
-        assert list(itertools.islice(endless, SIDE_BY_SIDE + 3)) == few
+        common = (opened.model, opened.tokenizer, "", 5)
+        whole = write(*common, 7, 1, SamplingSettings())
+        monkeypatch.setattr("infolm.generation.text.SIDE_BY_SIDE", 3)
+        assert write(*common, 7, 1, SamplingSettings()) == whole
+        monkeypatch.setattr("infolm.generation.text.AT_ONCE", 1)
+        assert write(*common, 7, 1, SamplingSettings()) == whole
 
-    def test_that_are_too_long_are_refused(self, infolm, run):
-        one_sentence(infolm("generate", run, "--tokens", 10**8), "100,000,000 tokens", "1,000,000")
+    @pytest.mark.parametrize(
+        ("options", "word"),
+        [
+            (["--num", 10**8], "equal to 100000"),
+            (["--tokens", 10**8], "equal to 1000000"),
+            (["--steps", 10**8], "equal to 100000"),
+            (["--longest", 10**8], "equal to 10000"),
+            (["--num", 10**5, "--tokens", 10**6], "100,000,000,000 tokens"),
+        ],
+    )
+    def test_too_many_or_too_long_are_refused(self, infolm, run, options, word):
+        done = infolm("generate", run, *options)
+        assert done.code == 2
+        assert word in " ".join(done.err.split())
 
-    def test_as_json_are_a_list(self, infolm, run):
-        import json
+    def test_so_they_are_in_the_library(self, run):
+        import infolm
 
-        done = infolm("generate", run, "--num", 3, "--tokens", 4, "--json")
-        assert done.out == json.dumps(json.loads(done.out), indent=2) + "\n"
-        assert len(json.loads(done.out)) == 3
-
-    def test_of_a_code_are_bounded(self):
-        from infolm.cli.latent import generate_sentences
-
-        with pytest.raises(InfolmError, match=r"--num 100,000,000 is too many"):
-            generate_sentences(
-                None, SimpleNamespace(num=10**8), SamplingSettings(), 1, None, False, False
-            )
+        with pytest.raises(InfolmError, match="--num is 100,000 at most, not 100,000,000"):
+            infolm.generate(run, num=10**8)
 
     @pytest.mark.parametrize("option", ["--generated", "--mc", "--codes", "--nz"])
     def test_options_of_evaluate_are_bounded(self, infolm, run, option):

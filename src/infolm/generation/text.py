@@ -1,7 +1,5 @@
 """From a prompt in words to samples in words, and long texts to measure."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -19,8 +17,6 @@ SIDE_BY_SIDE = 256
 """Samples that are written together, at most; all others wait."""
 AT_ONCE = 2**22
 """Tokens of samples that are written together."""
-LONGEST = 1_000_000
-"""Tokens of a sample, at most."""
 
 
 def write(
@@ -33,29 +29,11 @@ def write(
     settings: SamplingSettings,
     cache: CacheSettings | None = None,
 ) -> list[str]:
-    """What `writing` gives, all of it."""
-    return list(writing(model, tokenizer, prompt, tokens, num, seed, settings, cache))
-
-
-def writing(
-    model: LanguageModel,
-    tokenizer: Tokenizer,
-    prompt: str,
-    tokens: int,
-    num: int,
-    seed: int,
-    settings: SamplingSettings,
-    cache: CacheSettings | None = None,
-) -> Iterator[str]:
-    """`num` continuations of `prompt`, without the prompt itself; a few are in memory at a time.
+    """`num` continuations of `prompt`, without the prompt itself, a few at a time.
 
     The model always reads an <eos> first, as at the start of a line. A prompt with a word that the
     vocabulary lacks is refused: the model would only see <unk>.
     """
-    if tokens > LONGEST:
-        raise InfolmError(
-            f"a sample of {tokens:,} tokens is too long: take {LONGEST:,} at most, and more samples"
-        )
     unknown = tokenizer.unknown(prompt)
     if unknown:
         words = ", ".join(f"'{word}'" for word in unknown[:10])
@@ -67,10 +45,12 @@ def writing(
     generator = torch.Generator().manual_seed(seed)
     start = torch.tensor(ids, device=device)
     most = max(1, min(SIDE_BY_SIDE, AT_ONCE // tokens))
-    for done in range(0, num, most):
-        count = min(most, num - done)
-        for sample in generate(model, start, tokens, count, settings, generator, cache):
-            yield tokenizer.decode(sample.cpu().numpy())
+    texts: list[str] = []
+    while len(texts) < num:
+        count = min(most, num - len(texts))
+        written = generate(model, start, tokens, count, settings, generator, cache)
+        texts += [tokenizer.decode(sample) for sample in written.cpu().numpy()]
+    return texts
 
 
 def write_long(
