@@ -22,6 +22,7 @@ finetuned/         what `infolm finetune` made, a folder for each task
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -184,6 +185,11 @@ class MetricsLog:
         for name, value in values.items():
             if isinstance(value, int | float):
                 self._board.add_scalar(f"{kind}/{name}", value, step)
+
+    def flush(self) -> None:
+        """Have all records on the disk: before a checkpoint of the step they lead to is."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
 
     def __enter__(self) -> Self:
         return self
