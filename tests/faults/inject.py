@@ -132,7 +132,9 @@ def place(before: Path, root: Path) -> None:
     shutil.copytree(before, root)
 
 
-def faults_of(clean: dict[str, bytes], versions: dict[str, set[bytes]], found: dict[str, bytes]) -> str:
+def faults_of(
+    clean: dict[str, bytes], versions: dict[str, set[bytes]], found: dict[str, bytes]
+) -> str:
     """Which file that was there has neither its former bytes nor any that the command gave it."""
     for name, data in found.items():
         if LITTER.search(name) or name == "run/metrics.jsonl":
@@ -144,7 +146,9 @@ def faults_of(clean: dict[str, bytes], versions: dict[str, set[bytes]], found: d
 
 def differs(found: dict[str, bytes], wanted: dict[str, bytes]) -> str:
     names = [n for n in {**found, **wanted} if found.get(n) != wanted.get(n)]
-    return f"{', '.join(names[:3])} differ from what is left when nothing goes wrong" if names else ""
+    return (
+        f"{', '.join(names[:3])} differ from what is left when nothing goes wrong" if names else ""
+    )
 
 
 class Trace:
@@ -245,8 +249,12 @@ def trials(name: str, folder: Path, every: int, hows: tuple[str, ...]) -> dict[s
     assert clean["code"] == 0, clean
     wanted, operations = state(root), clean["operations"]
     recorded = Trace(trace, root)
-    assert recorded.after(len(recorded.lines), whole, "") == bare(root), "the layer misses operations"
-    versions = {k: v | {wanted[k]} if k in wanted else v for k, v in recorded.versions(first).items()}
+    assert recorded.after(len(recorded.lines), whole, "") == bare(root), (
+        "the layer misses operations"
+    )
+    versions = {
+        k: v | {wanted[k]} if k in wanted else v for k, v in recorded.versions(first).items()
+    }
     versions = {k: v for k, v in versions.items() if k in first}
     again = scenario.again or scenario.command
     counts: Counter[str] = Counter()
@@ -263,7 +271,7 @@ def trials(name: str, folder: Path, every: int, hows: tuple[str, ...]) -> dict[s
         for at in range(1 + rng.randrange(every), operations + 1, every):
             place(before, root)
             done = child(root, scenario.command, at, how)
-            fault = ended(done, how) or faults_of(wanted, versions, state(root))
+            fault = ended(done, how) or faults_of(versions, state(root))
             if not fault:
                 done = child(root, again)
                 fault = f"given again: {done['err'][-500:]}" if done["code"] else ""
@@ -277,7 +285,7 @@ def trials(name: str, folder: Path, every: int, hows: tuple[str, ...]) -> dict[s
             for file, data in recorded.after(n, whole, loss).items():
                 (root / file).parent.mkdir(parents=True, exist_ok=True)
                 (root / file).write_bytes(data)
-            fault = faults_of(wanted, versions, state(root))
+            fault = faults_of(versions, state(root))
             if not fault:
                 done = child(root, again)
                 fault = f"given again: {done['err'][-500:]}" if done["code"] else ""
@@ -314,7 +322,9 @@ def prepare(folder: Path) -> None:
 
     folder.mkdir(parents=True)
     root = folder.parent / "root"
-    text = "".join(f"the {w} sees a {v} .\n" for w in "cat dog bird".split() for v in "king fish".split())
+    text = "".join(
+        f"the {w} sees a {v} .\n" for w in "cat dog bird".split() for v in "king fish".split()
+    )
     (folder / "text.txt").write_text(text * 40)
     tree = tiny_tree(root / "text.txt", max_steps=2, checkpoint_seconds=0)
     tree["train"]["validate_every"] = 1
@@ -328,7 +338,7 @@ def prepare(folder: Path) -> None:
 def serve(names: list[str], every: int, hows: tuple[str, ...]) -> list[dict[str, Any]]:
     """In the process that has the layer."""
     import torch
-    import torch.utils.tensorboard  # noqa: F401
+    import torch.utils.tensorboard
 
     import infolm.cli
     import infolm.families.report
