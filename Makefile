@@ -1,6 +1,7 @@
 # make demo   a first model in a few minutes, nothing to download but packages
 # make test   the whole test suite, with the same answer every time
 # make fuzz   the tests of properties, with new random examples; failures are kept in tests/.found
+# make faults the readers of files, fuzzed by coverage, ten minutes of CPU time each
 # Each makes .venv with what it needs. PYTHON chooses the interpreter (3.11 or newer).
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO := runs/demo
 
-.PHONY: demo test fuzz check format clean
+.PHONY: demo test fuzz faults check format clean
 
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -32,6 +33,11 @@ test: .venv/dev
 
 fuzz: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 -m hypothesis --hypothesis-profile fuzz
+
+faults: .venv/dev
+	$(PIP) atheris
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 tests/faults
+	$(BIN)/python tests/faults/fuzz.py all --minutes 10 --json results/fuzz.json
 
 check: .venv/dev
 	$(BIN)/ruff check .

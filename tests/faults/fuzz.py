@@ -109,10 +109,10 @@ def _metrics_seeds() -> list[bytes]:
 
 
 def _corpus(path: Path) -> None:
-    from infolm.families.recorded import _source
+    from infolm.families.recorded import source_of
     from infolm.training.run import RunFolder
 
-    _source(RunFolder(path.parent))
+    source_of(RunFolder(path.parent))
 
 
 def _corpus_seeds() -> list[bytes]:

@@ -49,10 +49,7 @@ BLANKS = " \t\n\r\v\f"
 """White space between words: what stands between these is a word as it is written."""
 NO_TOKEN = -1  # what `Tokenizer.lookup` gives for a word or character it does not know
 
-_CLASS = re.compile(r"\[(?:\\.|[^\]\\])*\]", re.DOTALL)
-_PATTERNS = ("[]+", f"{EOS}|{UNK}|[]+(?:[][]+)*|[]")
-"""What a `word_pattern` is, whichever characters its classes hold: those of another release of
-Unicode may be others. A stranger's own pattern could take longer than anybody waits."""
+_CLASS = re.compile(r"\[(?:\\.|[^\]\\])*\]", re.DOTALL)  # of characters
 _CODE_POINTS = 0x110000
 _MEMORY = 200_000  # whitespace-separated words whose pieces are remembered while encoding
 
@@ -91,6 +88,14 @@ def word_pattern(pretokenised: bool, contractions: bool = False) -> str:
         return prose_pattern(f"{EOS}|{UNK}", space, marks)
     run = f"[^{space}{marks}]+"
     return f"{EOS}|{UNK}|{run}(?:['’]{run})*|[{marks}]"
+
+
+def _is_word_pattern(pattern: str) -> bool:
+    """Whether it is a `word_pattern`, whichever characters its classes hold: those of another
+    release of Unicode may be others. A stranger's own could take longer than anybody waits."""
+    marks = f"{EOS}|{UNK}|[]+(?:[][]+)*|[]"
+    prose = _CLASS.sub("[]", prose_pattern(f"{EOS}|{UNK}", " ", "!"))
+    return _CLASS.sub("[]", pattern) in ("[]+", marks, prose)
 
 
 def splitter(pattern: str) -> Callable[[str], list[str]]:
@@ -334,7 +339,7 @@ class Tokenizer:
             raise ValueError("it lacks tokens that every vocabulary has")
         if self.kind == "byte" and self._tokens != byte_characters():
             raise ValueError("its bytes are out of order")
-        if self.kind == "word" and _CLASS.sub("[]", self._pattern) not in _PATTERNS:
+        if self.kind == "word" and not _is_word_pattern(self._pattern):
             raise ValueError("it cuts words by another pattern")
         self.decode(self.encode(f"a {'x' * 1000}\n"))  # a word that no vocabulary has
         self.to_json().encode()  # half a surrogate pair cannot be written
