@@ -4,8 +4,10 @@
 
     run = infolm.train("awd-lstm/demo", "train.epochs=1", out="runs/demo")
     infolm.evaluate(run, split="test")              # measurements, each with unit and convention
+    infolm.score(run, "the default is a list")      # the surprisal of each token and word
     infolm.generate(run, num=2, tokens=20)          # texts
     run = infolm.load("runs/demo")                  # the same run, another day
+    infolm.compare(["runs/a", "runs/b"]).tests      # is the difference clear?
     infolm.mutual_information(x, y, "ksg")          # an estimate with its interval
 
 The command `infolm` is a face of the same functions. Nothing heavy is imported before it is used.
@@ -13,14 +15,18 @@ The command `infolm` is a face of the same functions. Nothing heavy is imported 
 
 from typing import TYPE_CHECKING, Any
 
+from infolm import registration
+
 if TYPE_CHECKING:
     from infolm.library import (
+        compare,
         corpora,
         evaluate,
         generate,
         load,
         mutual_information,
         recipes,
+        score,
         train,
     )
 
@@ -28,12 +34,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "__version__",
+    "compare",
     "corpora",
     "evaluate",
     "generate",
     "load",
     "mutual_information",
     "recipes",
+    "score",
     "train",
 ]
 
@@ -52,3 +60,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+registration.register()

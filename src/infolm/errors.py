@@ -11,3 +11,7 @@ class RunError(InfolmError):
     """Something failed while running (disk full, loss not finite). Exit code 1."""
 
     exit_code = 1
+
+
+class Interrupted(Exception):
+    """A person pressed Ctrl-C (or the machine asked us to end); all is saved."""

@@ -220,9 +220,9 @@ class Chain:
         hidden = torch.nn.functional.one_hot(tokens, V).to(self.log_chain.dtype)
         return Output(hidden, ([nested + len(tokens)], count + len(tokens)))
 
-    def repeated(self, state, num):
+    def selected(self, state, columns):
         (nested,), count = state
-        return [nested.repeat_interleave(num, 1)], count.repeat_interleave(num, 1)
+        return [nested[:, columns]], count[:, columns]
 
     def log_probs(self, hidden):
         return hidden @ self.log_chain

@@ -98,14 +98,25 @@ def test_columns_know_nothing_of_each_other(kind):
         torch.testing.assert_close(together[:, column : column + 1], alone)
 
 
-def test_repeated_columns_stand_side_by_side(kind):
-    model, tokens, further = make(kind), text(5, 2), text(3, 6, seed=5)
-    state = model.repeated(read(model, tokens).state, 3)
+@pytest.mark.parametrize("columns", [[0, 0, 0, 1, 1, 1], [2, 0], [1]])
+def test_selected_columns_stand_in_the_order_named(kind, columns):
+    model, tokens, further = make(kind), text(5, 3), text(3, len(columns), seed=5)
+    state = model.selected(read(model, tokens).state, torch.tensor(columns))
     found = read(model, further, state).hidden
-    for column in range(6):
-        one = read(model, tokens[:, column // 3 : column // 3 + 1]).state
-        alone = read(model, further[:, column : column + 1], one).hidden
-        torch.testing.assert_close(found[:, column : column + 1], alone)
+    for place, column in enumerate(columns):
+        one = read(model, tokens[:, column : column + 1]).state
+        alone = read(model, further[:, place : place + 1], one).hidden
+        torch.testing.assert_close(found[:, place : place + 1], alone)
+
+
+def test_columns_of_texts_of_any_length_can_be_selected(kind):
+    model, further = make(kind), text(4, 2, seed=5)
+    states = [read(model, text(n, 1)).state for n in (3, 11, 6)]
+    state = model.selected(model.joined(states), torch.tensor([2, 0]))
+    found = read(model, further, state).hidden
+    for place, column in enumerate((2, 0)):
+        alone = read(model, further[:, place : place + 1], states[column]).hidden
+        torch.testing.assert_close(found[:, place : place + 1], alone)
 
 
 def test_states_of_texts_of_any_length_are_joined(kind):

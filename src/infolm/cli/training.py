@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from infolm.cli.app import JsonOption, app, print_table
-from infolm.errors import InfolmError
+from infolm.errors import InfolmError, Interrupted
 
 VariantOption = Annotated[
     list[str] | None,
@@ -49,7 +49,6 @@ def train(
     from infolm.console import StageBars, TrainingBar, bar, err
     from infolm.families.base import family_of
     from infolm.families.train import train as train_run
-    from infolm.training.loop import Interrupted
 
     source, folder = _source(recipe, "recipe.yaml", variant)
     loaded = load_recipe(source, overrides, variant or [])

@@ -24,7 +24,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, lru_cache
-from itertools import chain, pairwise
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from infolm.data.prose import character_class, join, prose_pattern
 from infolm.errors import InfolmError
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ UNK = "<unk>"
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUES = "##"
 """What begins a piece that goes on a word."""
+BLANKS = " \t\n\r\v\f"
+"""White space between words: what stands between these is a word as it is written."""
 NO_TOKEN = -1  # what `Tokenizer.lookup` gives for a word or character it does not know
 
 _CODE_POINTS = 0x110000
@@ -65,33 +68,23 @@ def lower(text: str) -> str:
     return text.replace("Σ", "σ").lower()
 
 
-def _character_class(characters: Iterable[str]) -> str:
-    """`characters` as the inside of a regular expression's `[...]`, in ranges."""
-    codes = sorted(map(ord, characters))
-    breaks = [i for i, (a, b) in enumerate(pairwise(codes), 1) if b > a + 1]
-    starts, stops = [0, *breaks], [*breaks, len(codes)]
-    ranges = [(chr(codes[i]), chr(codes[j - 1])) for i, j in zip(starts, stops, strict=True)]
-
-    def quote(c: str) -> str:
-        return "\\" + c if c.isascii() and c.isprintable() and c != " " else c
-
-    return "".join(quote(a) if a == b else f"{quote(a)}-{quote(b)}" for a, b in ranges)
-
-
-@lru_cache(maxsize=2)
-def word_pattern(pretokenised: bool) -> str:
+@lru_cache(maxsize=3)
+def word_pattern(pretokenised: bool, contractions: bool = False) -> str:
     """The regular expression whose matches are the words of a text.
 
     Pretokenised text is split on white space alone. In other text each punctuation mark or symbol
-    is a token of its own, but for the low line and for an apostrophe inside a word. The classes
+    is a token of its own, but for the low line and for an apostrophe inside a word; with
+    `contractions` as `prose.prose_pattern` has it. The classes
     are written out, because `\\w` and `\\s` mean different things to different libraries (and
     `\\w` would cut a Devanagari word at each vowel sign).
     """
     every = list(map(chr, range(_CODE_POINTS)))
-    space = _character_class(c for c in every if c.isspace())
+    space = character_class(c for c in every if c.isspace())
     if pretokenised:
         return f"[^{space}]+"
-    marks = _character_class(c for c in every if c != "_" and unicodedata.category(c)[0] in "PS")
+    marks = character_class(c for c in every if c != "_" and unicodedata.category(c)[0] in "PS")
+    if contractions:
+        return prose_pattern(f"{EOS}|{UNK}", space, marks)
     run = f"[^{space}{marks}]+"
     return f"{EOS}|{UNK}|{run}(?:['’]{run})*|[{marks}]"
 
@@ -99,8 +92,9 @@ def word_pattern(pretokenised: bool) -> str:
 def splitter(pattern: str) -> Callable[[str], list[str]]:
     """The matches of a `word_pattern` in what stands between two blanks."""
     findall = re.compile(pattern).findall
-    # Most words need no regular expression, and it takes ten times as long.
-    return lambda text: [text] if text.isalnum() else findall(text)
+    # Most words need no regular expression, and it takes ten times as long. Scripts without
+    # blanks may need it.
+    return lambda text: [text] if text.isascii() and text.isalnum() else findall(text)
 
 
 def ranked(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -180,7 +174,12 @@ class Tokenizer:
 
     @classmethod
     def from_words(
-        cls, words: Sequence[str], *, pretokenised: bool = True, lowercase: bool = False
+        cls,
+        words: Sequence[str],
+        *,
+        pretokenised: bool = True,
+        lowercase: bool = False,
+        contractions: bool = False,
     ) -> Self:
         """Words, numbered as listed; `<eos>` and `<unk>` must be among them."""
         from tokenizers import Regex, models, normalizers, pre_tokenizers
@@ -191,7 +190,7 @@ class Tokenizer:
             normalizers.Replace("\n", f" {EOS} "),
         )
         backend.pre_tokenizer = pre_tokenizers.Split(
-            Regex(word_pattern(pretokenised)), behavior="removed", invert=True
+            Regex(word_pattern(pretokenised, contractions)), behavior="removed", invert=True
         )
         return cls(json.loads(backend.to_str()))
 
@@ -353,6 +352,58 @@ class Tokenizer:
             ids[ids == NO_TOKEN] = self.unk
         return ids
 
+    @cached_property
+    def begins(self) -> NDArray[np.bool_]:
+        """Which tokens say that the word before them has ended, (V,).
+
+        Characters, bytes and byte pairs: those that begin with white space, `<eos>` with them. Word
+        pieces: those that go on no word. Of words every token does.
+        """
+        match self.kind:
+            case "word":
+                return np.ones(len(self), bool)
+            case "wordpiece":
+                return ~self.continues
+            case "char":
+                return np.array([token in BLANKS for token in self._tokens])
+            case "byte" | "bpe":
+                blanks = BLANKS.encode()
+                return np.array([token[:1] in blanks for token in self._bytes])
+
+    def located(self, line: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The tokens of a line, (n,), and where each begins and ends in it, (n, 2), in characters.
+
+        A line holds no newline. As `encode` of `adapted`, with the places in the line as it is
+        written. What has a place in common has part of a character, or of what lower case made of
+        it.
+        """
+        match self.kind:
+            case "word":
+                return self._located_words(line)
+            case "char":
+                normal = [self._normal(c) for c in line] if self.lowercase else line
+                ids, lengths = self.encode(line), np.fromiter(map(len, normal), np.int64)
+            case "byte":
+                ids = self.encode(line)
+                lengths = np.array([len(c.encode("utf-8", "surrogateescape")) for c in line])
+            case "bpe":
+                return self.pieces(line)
+            case "wordpiece":
+                return self.pieces(line.replace(UNK, "[UNK]"))  # which is as long
+        starts = np.repeat(np.arange(len(line)), lengths.astype(np.int64))
+        return ids, np.stack([starts, starts + 1], 1)
+
+    def _located_words(self, line: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        parts = [
+            (self._normal(part), begin + match.start())
+            for match in re.finditer(self._pattern, line)
+            for part, begin in (self._known(match[0]) if self._pieces is None else [(match[0], 0)])
+        ]
+        ids = np.array([self._ids[part] for part, _ in parts], np.int64)
+        ids[ids == NO_TOKEN] = self._ids[UNK]
+        spans = [(begin, begin + len(part)) for part, begin in parts]
+        return ids, np.array(spans, np.int64).reshape(-1, 2)
+
     def number(self, token: str, key: str) -> int:
         """The number of a token that a recipe names under `key`."""
         found = self.lookup(token).tolist()
@@ -400,6 +451,13 @@ class Tokenizer:
             words = words.replace(f" {CONTINUES}", "")
         return re.sub(" ?\n ?", "\n", words)
 
+    def prose(self, ids: ArrayLike) -> str:
+        """As `decode`, with words put together as in ordinary prose."""
+        text = self.decode(ids)
+        if self.kind not in ("word", "wordpiece"):
+            return text
+        return "\n".join(join(line.split()) for line in text.split("\n"))
+
     def token(self, id: int) -> str:
         """One token as a person reads it."""
         if id == self.eos and self.kind != "wordpiece":
@@ -407,6 +465,10 @@ class Tokenizer:
         if self.kind in ("byte", "bpe"):
             text = self._bytes[id].decode("utf-8", "backslashreplace")
             return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+        return self._tokens[id]
+
+    def written(self, id: int) -> str:
+        """One token as `tokenizer.json` writes it."""
         return self._tokens[id]
 
     def unknown(self, text: str) -> list[str]:
@@ -428,10 +490,11 @@ class Tokenizer:
         """
         if self.kind != "word" or self._pieces is not None:
             return text
-        return re.sub(word_pattern(True), lambda word: " ".join(self._known(word[0])), text)
+        known = self._known
+        return re.sub(word_pattern(True), lambda w: " ".join(p for p, _ in known(w[0])), text)
 
-    def _known(self, word: str) -> list[str]:
-        """A word as known ones, where it can be had so."""
+    def _known(self, word: str) -> list[tuple[str, int]]:
+        """A word as known ones, where it can be had so, and where each begins in it."""
 
         def found(part: str) -> str | None:
             if self._normal(part) in self._ids:
@@ -439,8 +502,9 @@ class Tokenizer:
             return lower(part) if lower(part) in self._ids else None
 
         if (whole := found(word)) is not None:
-            return [whole]
-        return [found(part) or part for part in re.findall(word_pattern(False), word)]
+            return [(whole, 0)]
+        parts = re.finditer(word_pattern(False), word)
+        return [(found(part[0]) or part[0], part.start()) for part in parts]
 
     def _normal(self, text: str) -> str:
         return lower(text) if self.lowercase else text

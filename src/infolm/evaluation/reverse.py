@@ -27,7 +27,7 @@ from lightning_fabric import Fabric
 from infolm.averaging.ema import Ema, EmaConfig
 from infolm.data.corpora import unigram_counts
 from infolm.data.stream import Stream, StreamConfig
-from infolm.errors import InfolmError
+from infolm.errors import InfolmError, Interrupted
 from infolm.evaluation.likelihood import Progress, log_probs, parallel_log_probs
 from infolm.evaluation.measurement import (
     CONVENTION,
@@ -40,7 +40,7 @@ from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
 from infolm.optimisation.optimisers import AdamConfig
 from infolm.optimisation.schedule import Schedule
 from infolm.training import checkpoint
-from infolm.training.loop import Interrupted, Loop, Term, TrainConfig, Validation
+from infolm.training.loop import Loop, Term, TrainConfig, Validation
 from infolm.training.run import RunFolder
 
 LEAST_TOKENS = 10_000

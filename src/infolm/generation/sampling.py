@@ -166,7 +166,7 @@ def generate(
     uniforms = uniforms.to(prompt.device)
     output = model(prompt[:, None], model.initial_state(1))
     hidden = output.hidden[-1].expand(num, -1)
-    state = model.repeated(output.state, num)
+    state = model.selected(output.state, torch.zeros(num, dtype=torch.long, device=prompt.device))
     caches = [NeuralCache(cache.window, cache.flatness) for _ in range(num)] if cache else []
     for one in caches:
         one.append(output.hidden[:-1, 0], prompt[1:])

@@ -62,8 +62,8 @@ class LanguageModel(Model, ABC):
         """
 
     @abstractmethod
-    def repeated(self, state: State, num: int) -> State:
-        """Each column `num` times, its copies side by side: of B columns, B num."""
+    def selected(self, state: State, columns: Tensor) -> State:
+        """The columns of these numbers, (C,), in this order; a number may come several times."""
 
     @abstractmethod
     def joined(self, states: Sequence[State]) -> State:

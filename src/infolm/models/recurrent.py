@@ -222,8 +222,8 @@ class RecurrentModel(LanguageModel):
         hidden, layers, after = self.stack(packed._replace(data=x) if packed else x, state)
         return Output(hidden, drop(hidden, rates.output, self.training, sizes), layers, after)
 
-    def repeated(self, state: list[State], num: int) -> list[State]:
-        return [tuple(tensor.repeat_interleave(num, 1) for tensor in layer) for layer in state]
+    def selected(self, state: list[State], columns: Tensor) -> list[State]:
+        return [tuple(tensor.index_select(1, columns) for tensor in layer) for layer in state]
 
     def joined(self, states: Sequence[list[State]]) -> list[State]:
         return [

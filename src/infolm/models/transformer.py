@@ -225,11 +225,11 @@ class Transformer(LanguageModel):
         columns = self.config.hidden // heads
         return [self.embedding.new_zeros(0, batch, 2, heads, columns) for _ in self.blocks], None
 
-    def repeated(self, state: TransformerState, num: int) -> TransformerState:
+    def selected(self, state: TransformerState, columns: Tensor) -> TransformerState:
         memories, read = state
         return (
-            [memory.repeat_interleave(num, 1) for memory in memories],
-            None if read is None else read.repeat_interleave(num),
+            [memory.index_select(1, columns) for memory in memories],
+            None if read is None else read.index_select(0, columns),
         )
 
     def joined(self, states: Sequence[TransformerState]) -> TransformerState:

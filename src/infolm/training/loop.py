@@ -19,7 +19,7 @@ from infolm import files
 from infolm.averaging.base import MEAN, RAW, Averager
 from infolm.averaging.tail import worse_than_recent
 from infolm.data.feed import Feed
-from infolm.errors import InfolmError, RunError
+from infolm.errors import InfolmError, Interrupted, RunError
 from infolm.objectives.base import Estimate, Learner, Objective, Stateful
 from infolm.optimisation.optimisers import load_optimiser
 from infolm.optimisation.schedule import Schedule
@@ -105,8 +105,8 @@ class Watcher(Protocol):
     def say(self, text: str) -> None: ...
 
 
-class Interrupted(Exception):
-    """A person pressed Ctrl-C (or the machine asked us to end); all is saved."""
+class Diverged(RunError):
+    """The loss, or its gradient, is no longer a finite number."""
 
 
 class Loop:
@@ -236,7 +236,7 @@ class Loop:
             # Before the optimiser's step: the weights, and so the next checkpoint, stay finite.
             if self.config.recover:
                 return None
-            raise RunError(
+            raise Diverged(
                 f"the loss is no longer a finite number at step {self.step + 1} (loss "
                 f"{total.item()}, gradient norm {norm.item()}): lower optimiser.learning_rate "
                 "or optimiser.clip, or set train.recover=true; the last checkpoint in "

@@ -15,6 +15,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,14 @@ from infolm.data.corpora import load as load_corpus
 from infolm.data.ingest import Report
 from infolm.errors import InfolmError
 from infolm.section import nearest
+from infolm.studies.pool import Ended, Job, Pool, share_of_cores
 from infolm.studies.reproduction.measure import CONVENTION
 from infolm.studies.reproduction.plan import Plan, Point, identity
-from infolm.studies.reproduction.pool import Pool, pool
-from infolm.studies.reproduction.worker import Task
+from infolm.studies.reproduction.point import Task
 from infolm.training import checkpoint
 from infolm.training.run import RunFolder
+
+CALL = "infolm.studies.reproduction.point:train_and_measure"
 
 Show = Callable[[float, str], None]
 Say = Callable[[str], None]
@@ -138,17 +141,20 @@ def sweep(
         tasks = [task for point in wanted if (task := _task(point, folder, records))]
         _prepare(plan, tasks, report)
         records.write()
-        done = len(wanted) - len(tasks)
-        with pool(tasks, workers) as at_work:
-            while done < len(wanted):
-                for task, answer in at_work.results():
-                    point, done = plan.points[task.name], done + 1
-                    records.points[point.name] = _record(point, answer, records.how)
-                    records.write()
-                    if "result" in answer:
-                        _drop_state(folder.run(point))
-                    say(describe(point.name, records.points[point.name], plan.reproduction.per))
-                show(*_progress(done, len(wanted), at_work))
+        left = {task.name for task in tasks}
+
+        def watch(pool: Pool) -> None:
+            show(*_progress(len(wanted) - len(left), len(wanted), pool))
+
+        with Pool(workers, share_of_cores(workers)) as pool:
+            for ended in pool.run([Job(task.name, CALL, asdict(task)) for task in tasks], watch):
+                point = plan.points[ended.job.name]
+                left.remove(point.name)
+                records.points[point.name] = _record(point, ended, records.how)
+                records.write()
+                if not ended.failure:
+                    _drop_state(folder.run(point))
+                say(describe(point.name, records.points[point.name], plan.reproduction.per))
         return records.points
 
 
@@ -205,12 +211,12 @@ def _check_same(point: Point, run: RunFolder) -> None:
         )
 
 
-def _record(point: Point, answer: dict[str, Any], how: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of a point, from a worker's last answer."""
+def _record(point: Point, ended: Ended, how: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a point that has ended."""
     about = {"curves": point.values, "recipe": identity(point.recipe)}
-    if "failure" in answer:
-        return {**about, "failure": answer["failure"]}
-    return {**about, "measured": how, **answer["result"]}
+    if ended.failure:
+        return {**about, "failure": ended.failure}
+    return {**about, "measured": how, **ended.result}
 
 
 def describe(name: str, record: dict[str, Any], per: str) -> str:
@@ -230,8 +236,8 @@ def _drop_state(run: RunFolder) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _progress(done: int, points: int, at_work: Pool) -> tuple[float, str]:
+def _progress(done: int, points: int, pool: Pool) -> tuple[float, str]:
     """The share of all that is done, and what is being done."""
-    now = [f"{task.name} {hand.stage} {hand.share:.0%}" for task, hand in at_work.busy]
-    share = (done + sum(hand.share for _, hand in at_work.busy)) / points
+    now = [f"{job.name} {worker.stage} {worker.share:.0%}" for job, worker in pool.busy]
+    share = (done + sum(worker.share for _, worker in pool.busy)) / points
     return min(share, 1.0), f"{done} of {points} points  {', '.join(now)}"

@@ -34,7 +34,7 @@ from infolm.errors import InfolmError, RunError
 from infolm.section import nearest
 from infolm.shelf import parse_yaml
 from infolm.space import Value, leaves, suggest, values
-from infolm.studies.tuning.claims import TIMEOUT, Claims, DatabaseClaims, FileClaims, Release
+from infolm.studies.claims import TIMEOUT, Claims, DatabaseClaims, FileClaims, Release
 from infolm.training import checkpoint
 from infolm.training.run import RunFolder
 

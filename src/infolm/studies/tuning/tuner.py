@@ -1,6 +1,5 @@
-"""`infolm tune`: workers are started, watched and replaced until the study is finished."""
+"""`infolm tune`: a pool of workers trains a study's trials until it is finished."""
 
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -11,6 +10,7 @@ from infolm.data.corpora import load as load_corpus
 from infolm.data.ingest import Report
 from infolm.errors import InfolmError, RunError
 from infolm.objectives.base import OBJECTIVES
+from infolm.studies.pool import Pool, share_of_cores
 from infolm.studies.tuning import results
 from infolm.studies.tuning.study import (
     PER_MILLE,
@@ -20,13 +20,10 @@ from infolm.studies.tuning.study import (
     database_url,
     prepare_folder,
 )
-from infolm.studies.tuning.worker import STOPPED, Order
-from infolm.studies.workers import Worker, crew, start
+from infolm.studies.tuning.trials import Order, jobs
 
-PAUSE = 0.5
-"""Seconds between two looks at the study."""
 DEATHS = 8
-"""Workers that may die one after another, with no trial finished between, until we give up."""
+"""Workers that may die one after another, with no trial of theirs finished, until we give up."""
 
 Show = Callable[[float, str], None]
 Say = Callable[[str], None]
@@ -68,57 +65,29 @@ def tune(
     text = load_corpus(recipe.data, report).source  # tokenised once, before the workers start
     prepare_folder(folder, recipe, text)
     study = Study(folder, recipe, text, storage)
-    order = Order(str(out), text, storage, trials, seeds, workers)
+    order = Order(str(out), text, storage, trials, seeds)
     with closing(study), study.answering():
-        _watch(study, order, show, say)
+        _train(study, order, workers, show, say)
         results.write_table(study)
         result = results.summary(study, seeds)
         results.write(study, result)
     return result
 
 
-def _watch(study: Study, order: Order, show: Show, say: Say) -> None:
-    """Keep as many workers as were asked for until none has anything to do."""
+def _train(study: Study, order: Order, workers: int, show: Show, say: Say) -> None:
     if study.finished(order.trials, order.seeds):
         return
     progress = _Progress(study, order, show, say)
-    with crew() as workers:
-        workers += [_start(order) for _ in range(order.workers)]
-        deaths = 0
-        while workers:
-            time.sleep(PAUSE)
-            if progress.look():
-                deaths = 0
-            for worker in [worker for worker in workers if worker.poll() is not None]:
-                workers.remove(worker)
-                said = _last_words(worker)
-                if worker.returncode == 0:
-                    continue
-                if worker.returncode == STOPPED:
-                    raise RunError(said)
-                deaths += 1
-                if deaths == DEATHS:
-                    raise RunError(
-                        f"{deaths} workers died one after another (the last with code "
-                        f"{worker.returncode}): there may be too little memory for so many "
-                        "--workers; all that finished is kept"
-                    )
-                workers.append(_start(order))
-        progress.look()
-
-
-def _last_words(worker: Worker) -> str:
-    assert worker.stdout is not None
-    with worker.stdout as pipe:
-        return pipe.read().strip()
-
-
-def _start(order: Order) -> Worker:
-    worker = start("infolm.studies.tuning.worker")
-    assert worker.stdin is not None
-    worker.stdin.write(order.to_json())  # not an argument: the address may hold a password
-    worker.stdin.close()
-    return worker
+    with Pool(workers, share_of_cores(workers), attempts=DEATHS) as pool:
+        for ended in pool.run(jobs(study, order), lambda pool: progress.look()):
+            if ended.code is not None:
+                raise RunError(
+                    f"{DEATHS} workers died one after another (the last with code {ended.code}): "
+                    "there may be too little memory for so many --workers; all that finished is "
+                    "kept"
+                )
+            if ended.failure:
+                raise RunError(ended.failure)
 
 
 class _Progress:
@@ -130,8 +99,8 @@ class _Progress:
             (trial.number, None) for trial in study.trials() if trial.state.is_finished()
         }
 
-    def look(self) -> bool:
-        """True if something has finished since the last look."""
+    def look(self) -> None:
+        """Once the study is finished, the last look tells the rest."""
         study = self._study
         best, trials = study.best(), study.trials()  # in this order: the best is then among them
         finished = [trial for trial in trials if trial.state.is_finished()]
@@ -156,4 +125,3 @@ class _Progress:
         begun = sum((trial.last_step or 0) / PER_MILLE for trial in running)
         total = max(len(trials), self._order.trials) + self._order.seeds
         self._show(min((len(finished) + begun + len(again)) / total, 1.0), text)
-        return bool(new)
