@@ -32,7 +32,7 @@ def tiny(**changes: Any) -> dict[str, Any]:
             },
         },
         "measure": {
-            "options": {"streams": 2},
+            "options": {"split": "test", "streams": 2},
             "figures": {"perplexity": {"label": "test perplexity"}},
         },
         "comparisons": [

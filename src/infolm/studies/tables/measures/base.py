@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from infolm.config import Recipe
 from infolm.registry import Registry
 from infolm.section import Section
 
@@ -31,6 +32,10 @@ class MeasureConfig(Section):
     @abstractmethod
     def columns(self) -> dict[str, FigureConfig]:
         """The figures by name, in the order of the columns."""
+
+    def check(self, recipe: Recipe) -> None:
+        """Refuse what cannot be measured of an arm, before it is trained."""
+        return
 
     @abstractmethod
     def measure(self, run: Path, report: Report) -> dict[str, float]:

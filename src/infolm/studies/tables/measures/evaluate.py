@@ -7,9 +7,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from infolm.config import Recipe
 from infolm.errors import InfolmError
 from infolm.evaluation.measurement import Measurement
 from infolm.families.base import open_run
+from infolm.families.options import EVALUATING, chosen
 from infolm.studies.tables.measures.base import MEASURES, FigureConfig, MeasureConfig, Report
 
 
@@ -27,9 +29,8 @@ class EvaluateConfig(MeasureConfig):
     """The measurements of `infolm evaluate` with some options, by the run's family."""
 
     kind: Literal["evaluate"] = "evaluate"
-    splits: list[Literal["train", "valid", "test"]] = Field(["test"], min_length=1)
     options: dict[str, Any] = Field(
-        default_factory=dict, description="as those of `infolm.evaluate` in Python"
+        {"split": "test"}, description="those of the command: {split: test, streams: 20}"
     )
     figures: dict[str, EvaluatedConfig] = Field(min_length=1)
 
@@ -37,11 +38,14 @@ class EvaluateConfig(MeasureConfig):
     def columns(self) -> dict[str, FigureConfig]:
         return dict(self.figures)
 
+    def check(self, recipe: Recipe) -> None:
+        chosen(EVALUATING, recipe.model.capability, "the arm", self.options)
+
     def measure(self, run: Path, report: Report) -> dict[str, float]:
-        opened = open_run(run)
-        found = opened.measure(
-            self.splits, self.options, lambda stage, done, total: report(stage)
-        ).measurements
+        evaluation = open_run(run).evaluate(
+            lambda stage, done, total: report(stage), **self.options
+        )
+        found = evaluation.measurements
         picked = {name: pick(found, each, run) for name, each in self.figures.items()}
         return {name: value for name, value in picked.items() if value is not None}
 
