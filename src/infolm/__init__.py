@@ -14,6 +14,8 @@ The command `infolm` is a face of the same functions. Nothing heavy is imported 
 
 from typing import TYPE_CHECKING, Any
 
+from infolm import registration
+
 if TYPE_CHECKING:
     from infolm.library import (
         corpora,
@@ -55,3 +57,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+registration.register()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from infolm.cli.app import CacheOption, JsonOption, app, print_table
+from infolm.cli.app import JsonOption, app, print_table
+from infolm.cli.options import ALONE
 from infolm.errors import InfolmError
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ WIDTH = 100
 """Columns where standard output is no terminal."""
 GAP = 2
 """Blanks between two words."""
+
+
+ALONE["score"] = dict.fromkeys(("--cache", "--dynamic", "--temperature"), "tuned")
 
 
 class Context(StrEnum):
@@ -105,7 +109,13 @@ def score(
             rich_help_panel=METHODS,
         ),
     ] = 0,
-    cache: CacheOption = None,
+    cache: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[tune|WINDOW,LAMBDA,THETA]",
+            help="With a neural cache, tuned on the validation split unless given.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the masks of --mc.")] = 1,
     tokens: Annotated[
         bool,
@@ -176,7 +186,7 @@ def score(
         longest=longest,
         temperature=temperature,
         dynamic=dynamic,
-        monte_carlo=mc,
+        mc=mc,
         seed=seed,
         cache=cache,
     )

@@ -463,6 +463,10 @@ class Tokenizer:
             return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
         return self._tokens[id]
 
+    def written(self, id: int) -> str:
+        """One token as `tokenizer.json` writes it."""
+        return self._tokens[id]
+
     def unknown(self, text: str) -> list[str]:
         """The words or characters of the text that the vocabulary lacks, in order, once each."""
         if self.unk is None or self.kind == "wordpiece":

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,9 +29,10 @@ from infolm.evaluation.scoring import (
 )
 from infolm.evaluation.suite import BASELINE, NGRAM_ORDER
 from infolm.families.base import open_run, silent
+from infolm.families.running.options import LanguageEvaluateOptions
 
 if TYPE_CHECKING:
-    from infolm.families.running.run import Asked, LanguageRun
+    from infolm.families.running.run import LanguageRun
 
 NGRAMS = "kneser-ney:"
 """What stands before a run's folder to name the n-gram model of its text."""
@@ -55,10 +56,10 @@ class ScoreSettings:
     longest: int = LONGEST
     temperature: str | float | None = None
     dynamic: str | None = None
-    rule: str = "rms"
+    dynamic_rule: str = "rms"
     segment: int | None = None
-    monte_carlo: int = 0
-    rate: str = "1"
+    mc: int = 0
+    mc_rate: str = "1"
     seed: int = 1
     cache: str | None = None
 
@@ -78,7 +79,7 @@ class ScoreSettings:
         asked = {
             "--temperature": self.temperature,
             "--dynamic": self.dynamic,
-            "--mc": self.monte_carlo,
+            "--mc": self.mc,
             "--cache": self.cache,
         }
         return {name: value for name, value in asked.items() if value}
@@ -149,7 +150,7 @@ class NeuralScorer(Scorer):
         return self.run.tokenizer
 
     def reader(self, settings: ScoreSettings, report: Report) -> tuple[Reader, str, bool]:
-        method = self.run.methods(_asked(settings), scoring.CHUNK, report)[-1]
+        method = self.run.methods(_methods(settings), report)[-1]
         model, eos = self.run.model, self.tokenizer.eos
         view = View.of(self.tokenizer, settings.top)
 
@@ -193,14 +194,11 @@ class NgramScorer(Scorer):
         return self._read_by(read, settings), BASELINE, True
 
 
-def _asked(settings: ScoreSettings) -> "Asked":
-    from infolm.families.running.run import Asked
-
-    known = {field.name for field in fields(Asked)}
-    given = {f.name: getattr(settings, f.name) for f in fields(settings) if f.name in known}
-    if settings.temperature is not None:
-        given["temperature"] = str(settings.temperature)
-    return Asked(**given)
+def _methods(settings: ScoreSettings) -> LanguageEvaluateOptions:
+    """What is asked of the methods of evaluation."""
+    known = {field.name for field in fields(LanguageEvaluateOptions)}
+    given = {k: v for k, v in asdict(settings).items() if k in known}
+    return LanguageEvaluateOptions(**given, chunk=scoring.CHUNK)
 
 
 def open_scorer(name: str | Path) -> Scorer:
