@@ -9,6 +9,7 @@ from typing import NoReturn
 from infolm.cli import training  # noqa: F401
 from infolm.cli import use  # noqa: F401
 from infolm.cli import score  # noqa: F401
+from infolm.cli import compare  # noqa: F401
 from infolm.cli import finetune  # noqa: F401
 from infolm.cli import export  # noqa: F401
 from infolm.cli import variance  # noqa: F401

@@ -24,7 +24,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, lru_cache
-from itertools import chain, pairwise
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from infolm.data.prose import character_class, join, prose_pattern
 from infolm.errors import InfolmError
 
 if TYPE_CHECKING:
@@ -67,33 +68,23 @@ def lower(text: str) -> str:
     return text.replace("Σ", "σ").lower()
 
 
-def _character_class(characters: Iterable[str]) -> str:
-    """`characters` as the inside of a regular expression's `[...]`, in ranges."""
-    codes = sorted(map(ord, characters))
-    breaks = [i for i, (a, b) in enumerate(pairwise(codes), 1) if b > a + 1]
-    starts, stops = [0, *breaks], [*breaks, len(codes)]
-    ranges = [(chr(codes[i]), chr(codes[j - 1])) for i, j in zip(starts, stops, strict=True)]
-
-    def quote(c: str) -> str:
-        return "\\" + c if c.isascii() and c.isprintable() and c != " " else c
-
-    return "".join(quote(a) if a == b else f"{quote(a)}-{quote(b)}" for a, b in ranges)
-
-
-@lru_cache(maxsize=2)
-def word_pattern(pretokenised: bool) -> str:
+@lru_cache(maxsize=3)
+def word_pattern(pretokenised: bool, contractions: bool = False) -> str:
     """The regular expression whose matches are the words of a text.
 
     Pretokenised text is split on white space alone. In other text each punctuation mark or symbol
-    is a token of its own, but for the low line and for an apostrophe inside a word. The classes
+    is a token of its own, but for the low line and for an apostrophe inside a word; with
+    `contractions` as `prose.prose_pattern` has it. The classes
     are written out, because `\\w` and `\\s` mean different things to different libraries (and
     `\\w` would cut a Devanagari word at each vowel sign).
     """
     every = list(map(chr, range(_CODE_POINTS)))
-    space = _character_class(c for c in every if c.isspace())
+    space = character_class(c for c in every if c.isspace())
     if pretokenised:
         return f"[^{space}]+"
-    marks = _character_class(c for c in every if c != "_" and unicodedata.category(c)[0] in "PS")
+    marks = character_class(c for c in every if c != "_" and unicodedata.category(c)[0] in "PS")
+    if contractions:
+        return prose_pattern(f"{EOS}|{UNK}", space, marks)
     run = f"[^{space}{marks}]+"
     return f"{EOS}|{UNK}|{run}(?:['’]{run})*|[{marks}]"
 
@@ -101,8 +92,9 @@ def word_pattern(pretokenised: bool) -> str:
 def splitter(pattern: str) -> Callable[[str], list[str]]:
     """The matches of a `word_pattern` in what stands between two blanks."""
     findall = re.compile(pattern).findall
-    # Most words need no regular expression, and it takes ten times as long.
-    return lambda text: [text] if text.isalnum() else findall(text)
+    # Most words need no regular expression, and it takes ten times as long. Scripts without
+    # blanks may need it.
+    return lambda text: [text] if text.isascii() and text.isalnum() else findall(text)
 
 
 def ranked(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -182,7 +174,12 @@ class Tokenizer:
 
     @classmethod
     def from_words(
-        cls, words: Sequence[str], *, pretokenised: bool = True, lowercase: bool = False
+        cls,
+        words: Sequence[str],
+        *,
+        pretokenised: bool = True,
+        lowercase: bool = False,
+        contractions: bool = False,
     ) -> Self:
         """Words, numbered as listed; `<eos>` and `<unk>` must be among them."""
         from tokenizers import Regex, models, normalizers, pre_tokenizers
@@ -193,7 +190,7 @@ class Tokenizer:
             normalizers.Replace("\n", f" {EOS} "),
         )
         backend.pre_tokenizer = pre_tokenizers.Split(
-            Regex(word_pattern(pretokenised)), behavior="removed", invert=True
+            Regex(word_pattern(pretokenised, contractions)), behavior="removed", invert=True
         )
         return cls(json.loads(backend.to_str()))
 
@@ -453,6 +450,13 @@ class Tokenizer:
         if self.kind == "wordpiece":
             words = words.replace(f" {CONTINUES}", "")
         return re.sub(" ?\n ?", "\n", words)
+
+    def prose(self, ids: ArrayLike) -> str:
+        """As `decode`, with words put together as in ordinary prose."""
+        text = self.decode(ids)
+        if self.kind not in ("word", "wordpiece"):
+            return text
+        return "\n".join(join(line.split()) for line in text.split("\n"))
 
     def token(self, id: int) -> str:
         """One token as a person reads it."""

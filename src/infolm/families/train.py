@@ -8,6 +8,7 @@ import torch
 
 from infolm import files
 from infolm.config import Recipe
+from infolm.data import own_text
 from infolm.data.corpora import Corpus, types
 from infolm.data.corpora import load as load_corpus
 from infolm.data.ingest import Report
@@ -113,6 +114,8 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
             recipe.optimiser.l2_penalty,
         )
         watcher.say(_plan(recipe, corpus, model, terms, cells, out))
+        if done := own_text.described(recipe.data, corpus):
+            watcher.say(done)
         if said := _note_build(run, native.build() if cells == "native" else {}, begun):
             watcher.say(said)
         if resume and loop.resume():

@@ -105,6 +105,10 @@ class Watcher(Protocol):
     def say(self, text: str) -> None: ...
 
 
+class Diverged(RunError):
+    """The loss, or its gradient, is no longer a finite number."""
+
+
 class Loop:
     """Trains `model` on the sum of `terms` and leaves the best weights in the run's folder.
 
@@ -232,7 +236,7 @@ class Loop:
             # Before the optimiser's step: the weights, and so the next checkpoint, stay finite.
             if self.config.recover:
                 return None
-            raise RunError(
+            raise Diverged(
                 f"the loss is no longer a finite number at step {self.step + 1} (loss "
                 f"{total.item()}, gradient norm {norm.item()}): lower optimiser.learning_rate "
                 "or optimiser.clip, or set train.recover=true; the last checkpoint in "

@@ -15,6 +15,7 @@ cache.json         the neural cache's settings, tuned on the validation split; l
                    dynamic.json, mc.json, temperature.json and, tuned together with other
                    methods, such as cache-dynamic-temperature.json
 gradients.safetensors  the mean square gradients of the training split, for dynamic evaluation
+log_probs/         ln p of every token of a split, that `infolm compare` has read
 report.html        what `infolm report` made
 variance.png       what `infolm variance` made
 damaged/           what `infolm repair` has replaced
@@ -58,6 +59,10 @@ class RunFolder:
     def tuned(self, *names: str) -> Path:
         """Where settings of the first of `names`, tuned together with the others, are kept."""
         return self.path / f"{'-'.join(names)}.json"
+
+    def log_probs(self, split: str) -> Path:
+        """Where the log-probability of each token of a split is kept."""
+        return self.path / "log_probs" / f"{split}.safetensors"
 
     def learner(self, name: str) -> Path:
         """Where what the term `name` has learnt is kept, beside the best weights."""
@@ -193,6 +198,12 @@ class MetricsLog:
         self._board.close()
 
 
+def read_validations(path: Path) -> list[dict[str, Any]]:
+    """The records of validations alone, without reading the many of steps."""
+    records, _ = _lines(path, b'"validation"')
+    return [record for record in records if record["kind"] == "validation"]
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The records of a `metrics.jsonl`. Lines that cannot be read are passed over with a sentence,
     but for a last one that a crash has cut short."""
@@ -216,12 +227,14 @@ def _write_records(path: Path, records: list[dict[str, Any]]) -> None:
     checkpoint.atomically(path, lambda to: to.write_text(text))
 
 
-def _lines(path: Path) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """The records, and the lines that are none."""
+def _lines(path: Path, holding: bytes = b"") -> tuple[list[dict[str, Any]], list[bytes]]:
+    """The records, and the lines that are none, of those lines that hold some bytes."""
     if not path.exists():
         return [], []
     records, damaged = [], []
     for line in path.read_bytes().split(b"\n"):
+        if holding not in line:
+            continue
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):
