@@ -37,7 +37,7 @@ def words(text: str) -> list[str]:
         ("ฉันชอบ", "ฉั น ช อ บ"),
         ("हिन्दी में लिखा है।", "हिन्दी में लिखा है ।"),
         ("Ελληνικά, русский; العربية؟", "Ελληνικά , русский ; العربية ؟"),
-        ("snake_case n't '", "snake_case n't '"),
+        ("snake_case n't 's '", "snake_case n't 's '"),
     ],
 )
 def test_words_of_prose(text, expected):

@@ -69,7 +69,6 @@ def prose_pattern(start: str, space: str, marks: str) -> str:
     """
     letters, signs = (character_class(each) for each in _of_unspaced())
     letter = f"[^{space}{marks}{letters}{signs}]"
-    inner = f"[^{space}{marks}]|\\."  # what may stand before an ending: any script, U.S.'s
     end = f"(?!{letter})"
     endings = "|".join("".join(f"[{c}{c.upper()}]" for c in each) for each in ENDINGS)
     not_t = f"[nN]['’][tT]{end}"
@@ -79,7 +78,7 @@ def prose_pattern(start: str, space: str, marks: str) -> str:
         f"|(?<!{letter})[0-9]+(?:[.,:][0-9]+)+{end}"
         f"|(?<!{letter})(?:{letter}\\.)(?:{letter}\\.)+"
         f"|{letter}+?(?={not_t})|{not_t}"
-        f"|(?<={inner})['’](?:{endings}){end}"
+        f"|['’](?:{endings}){end}"
         f"|{letter}+(?:['’](?!(?:{endings}){end}){letter}+?(?={not_t}|{end}))*"
         f"|[{marks}]|[{signs}]+"
     )
