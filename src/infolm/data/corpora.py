@@ -243,6 +243,33 @@ def _mended(
     return _open(folder, splits, verify)
 
 
+def read_text(path: Path, tokenizer: Tokenizer) -> Split:
+    """A text in a given vocabulary, as `Tokenizer.adapted` has it; a last line is ended."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InfolmError(f"{path} cannot be read: {error.strerror}") from error
+    if not data.strip():
+        raise InfolmError(f"{path} is empty: give a text with lines")
+    if not data.endswith(b"\n"):
+        data += b"\n"
+    if tokenizer.kind == "byte":  # need not be UTF-8
+        text = data.decode("utf-8", "surrogateescape")
+    else:
+        text = ingest.decode(Text.whole(path), data)
+    tokens = tokenizer.encode(tokenizer.adapted(text))
+    unknown = 0 if tokenizer.unk is None else int(np.count_nonzero(tokens == tokenizer.unk))
+    dtype = np.uint16 if len(tokenizer) <= 2**16 else np.uint32
+    return Split(
+        lines=data.count(b"\n"),
+        words=len(data.split()),
+        characters=len(text),
+        bytes=len(data),
+        unknown=unknown,
+        tokens=tokens.astype(dtype),
+    )
+
+
 def truth(config: DataConfig, tokenizer: Tokenizer) -> Truth | None:
     """The language that the text was drawn from, where one is known and its symbols are the tokens.
 

@@ -23,6 +23,10 @@ EPISODIC = (
     "split is, the first and <eos> included; the losses are summed and divided by the number of "
     "what the unit names"
 )
+OF_TEXT = (
+    "the text is read behind an <eos>, so every token of it is predicted, the first and the <eos> "
+    "of each line included; the losses are summed and divided by the number of what the unit names"
+)
 BLOCKS = 100
 """Blocks of the batch-means standard error."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 from infolm.config import Recipe
 from infolm.data.corpora import Corpus
@@ -29,6 +29,10 @@ from infolm.training import checkpoint
 from infolm.training.device import one_device
 from infolm.training.loop import Term, Validation
 from infolm.training.run import RunFolder
+
+if TYPE_CHECKING:
+    from infolm.families.findings import Findings
+    from infolm.families.sections import Sections
 
 Settings = TypeVar("Settings")
 
@@ -163,6 +167,10 @@ class Family(ABC):
     @abstractmethod
     def result(self, recipe: Recipe, loss: float) -> str:
         """The best validation loss in words: 'perplexity 62.1'."""
+
+    @abstractmethod
+    def sections(self, found: "Findings") -> "Sections":
+        """The family's part of a report."""
 
     def resolved(self, recipe: Recipe, begun: bool) -> Recipe:
         """The recipe with what only files on this machine can tell; `begun`: training has."""

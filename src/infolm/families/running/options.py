@@ -44,6 +44,11 @@ OF_TEXT = Needs(
 OF_REVERSE = Needs(lambda o: o.reverse, "--yardstick is of the reverse perplexity: add --reverse")
 OF_MI = Needs(lambda o: o.mi, "--stride is of the mutual information: add --mi")
 
+NO_OWN = Needs(
+    lambda o: not (o.writes or o.episodic or o.words),
+    "--text measures another text: leave out --episodic, --words, --reverse and --mi",
+)
+
 Cache = Annotated[
     str | None,
     Option(
@@ -64,6 +69,14 @@ class LanguageEvaluateOptions(EvaluateOptions):
 
     kind = "language"
 
+    text: Annotated[
+        str | None,
+        Option(
+            "Instead of the run's own splits, another text, or another corpus by its name.",
+            metavar="FILE|CORPUS",
+            needs=(NO_OWN,),
+        ),
+    ] = None
     chunk: Annotated[
         int, Option("Tokens read at a time; the result does not depend on it.", least=1)
     ] = 200
