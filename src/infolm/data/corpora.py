@@ -205,6 +205,7 @@ def load(
     """
     report = report or _silent
     with _writable(sources.cache_folder()):
+        files.sweep(sources.cache_folder())
         name, texts, pretokenised = _find(config, report)
         source = _sha256([(s, sources.digest(t.path), t.start, t.stop) for s, t in texts.items()])
         given = config.model_dump(include={"tokens", "vocabulary", "lowercase", "pretokenised"})
@@ -240,6 +241,33 @@ def _mended(
         print(f"{damage}: tokenising the text again.", file=sys.stderr)
     make()
     return _open(folder, splits, verify)
+
+
+def read_text(path: Path, tokenizer: Tokenizer) -> Split:
+    """A text in a given vocabulary, as `Tokenizer.adapted` has it; a last line is ended."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InfolmError(f"{path} cannot be read: {error.strerror}") from error
+    if not data.strip():
+        raise InfolmError(f"{path} is empty: give a text with lines")
+    if not data.endswith(b"\n"):
+        data += b"\n"
+    if tokenizer.kind == "byte":  # need not be UTF-8
+        text = data.decode("utf-8", "surrogateescape")
+    else:
+        text = ingest.decode(Text.whole(path), data)
+    tokens = tokenizer.encode(tokenizer.adapted(text))
+    unknown = 0 if tokenizer.unk is None else int(np.count_nonzero(tokens == tokenizer.unk))
+    dtype = np.uint16 if len(tokenizer) <= 2**16 else np.uint32
+    return Split(
+        lines=data.count(b"\n"),
+        words=len(data.split()),
+        characters=len(text),
+        bytes=len(data),
+        unknown=unknown,
+        tokens=tokens.astype(dtype),
+    )
 
 
 def truth(config: DataConfig, tokenizer: Tokenizer) -> Truth | None:
@@ -326,7 +354,6 @@ def _tokenise(
     report: Report,
 ) -> None:
     """Make the files of `folder`, each by a rename: who makes the same at once does no harm."""
-    files.sweep(folder.parent)
     with files.scratch_folder(folder.parent, "making-tokens") as scratch:
         tokenizer = tokenizer or ingest.make_tokenizer(
             texts["train"],

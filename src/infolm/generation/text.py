@@ -15,6 +15,10 @@ from infolm.models.language import LanguageModel
 
 STREAMS = 100
 """Texts that are written side by side where a long one is wanted."""
+SIDE_BY_SIDE = 256
+"""Samples that are written together, at most; all others wait."""
+AT_ONCE = 2**22
+"""Tokens of samples that are written together."""
 
 
 def write(
@@ -27,7 +31,7 @@ def write(
     settings: SamplingSettings,
     cache: CacheSettings | None = None,
 ) -> list[str]:
-    """`num` continuations of `prompt`, without the prompt itself.
+    """`num` continuations of `prompt`, without the prompt itself, a few at a time.
 
     The model always reads an <eos> first, as at the start of a line. A word that the vocabulary
     lacks is read as <unk>; `unknown_words` says which.
@@ -35,8 +39,13 @@ def write(
     ids = _read(tokenizer, prompt)
     generator = torch.Generator().manual_seed(seed)
     start = torch.tensor(ids, device=model.device)
-    samples = generate(model, start, tokens, num, settings, generator, cache)
-    return [continuation(tokenizer, ids[1:], sample.tolist()) for sample in samples]
+    most = max(1, min(SIDE_BY_SIDE, AT_ONCE // tokens))
+    texts: list[str] = []
+    while len(texts) < num:
+        count = min(most, num - len(texts))
+        written = generate(model, start, tokens, count, settings, generator, cache)
+        texts += [continuation(tokenizer, ids[1:], sample.tolist()) for sample in written]
+    return texts
 
 
 def stream(
@@ -52,13 +61,18 @@ def stream(
 
     A piece is given out once the token behind it is known: that decides which blanks it has.
     """
-    ids, written = _read(tokenizer, prompt), list[int]()
+    ids = _read(tokenizer, prompt)
     generator = torch.Generator().manual_seed(seed)
     start = torch.tensor(ids, device=model.device)
+    line, written = ids[1:], list[int]()  # lines that are complete do not change any more
     before, given = "", 0
     for word in word_by_word(model, start, tokens, 1, settings, generator, cache):
         written.append(int(word))
-        now = continuation(tokenizer, ids[1:], written)
+        now = continuation(tokenizer, line, written)
+        if written[-1] == tokenizer.eos:
+            yield now[given:]
+            line, written, before, given = [], [], "", 0
+            continue
         agree = (a == b for a, b in zip(before, now, strict=False))
         certain = sum(takewhile(bool, agree))
         yield now[given:certain]

@@ -23,6 +23,9 @@ def test_every_table_is_sound(name):
         arms = [recipe_of(table, scale, arm, 1, []).model_dump_json() for arm in table.arms]
         assert len(set(arms)) == len(arms) or any(arm.start for arm in table.arms.values())
         assert all(recipe_of(table, scale, arm, 2, []).seed == 2 for arm in table.arms)
+    for tuning in table.tuning:
+        for change in map(tuning.change, tuning.values):
+            recipe_of(table, "small", tuning.arm, 11, [], change.split())
 
 
 @pytest.mark.parametrize(
@@ -32,6 +35,7 @@ def test_every_table_is_sound(name):
         ({"arms": {"A b": {"label": "a"}}}, "folder's name"),
         ({"arms": {"a": {"label": "a", "start": "b"}}}, "no arm that starts by itself"),
         ({"arms": {"a": {"label": "a", "paper": {"perplexty": 1}}}}, "'perplexity'"),
+        ({"tuning": [{"with": "lo", "key": "seed", "values": [1, 2]}]}, "did you mean 'low'"),
         ({"scales": {"paper": {"recipe": "awd-lstm/ptb"}}}, "small is missing"),
         ({"measure": {"kind": "evalute", "figures": {}}}, "did you mean 'evaluate'"),
     ],

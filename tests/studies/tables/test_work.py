@@ -11,6 +11,7 @@ import pytest
 
 from infolm.errors import InfolmError
 from infolm.studies.tables import listing, work
+from infolm.studies.tables.pages import page
 from infolm.studies.tables.work import Runs, reproduce
 
 from .conftest import written
@@ -50,11 +51,8 @@ def test_every_training_once(fake, tmp_path):
     done, (records,), trained = fake(source)
     name = records.work.name
     assert done
-    # By seed, and what starts from another run after all that do not.
-    assert trained == [
-        *(f"{name}/{arm}-{seed}" for seed in (1, 2, 3) for arm in ("low", "high")),
-        *(f"{name}/further-{seed}" for seed in (1, 2, 3)),
-    ]
+    arms = ("low", "high", "further")  # the last starts from the first
+    assert trained == [f"{name}/{arm}-{seed}" for seed in (1, 2, 3) for arm in arms]
     assert records.figures["low"] == {
         1: {"perplexity": 1.1},
         2: {"perplexity": 1.2},
@@ -66,6 +64,34 @@ def test_every_training_once(fake, tmp_path):
     assert fake(source, seeds=4)[2] == [f"{name}/{arm}-4" for arm in ("low", "high", "further")]
     kept = json.loads(records.path.read_text())
     assert kept["arms"]["low"]["seeds"]["2"]["seconds"] == {"training": 6.0, "measuring": 0.0}
+
+
+def test_values_are_chosen_first_on_another_seed(fake, tmp_path):
+    """By the loss of the arm that is named, with what was chosen before; then the arms follow."""
+    rate = {"with": "high", "key": "optimiser.learning_rate", "values": [0.004, 0.002]}
+    units = {"with": "low", "key": "model.hidden model.embedding", "values": [6, 7]}
+    tuning = [{**rate, "arms": ["high"]}, units]
+    source = written(tmp_path, tuning=tuning, seeds=2)
+    done, (records,), trained = fake(source)
+    name = records.work.name
+    assert done
+    assert trained[:4] == [
+        f"{name}/high-learning_rate-0.004-11",
+        f"{name}/high-learning_rate-0.002-11",
+        f"{name}/low-hidden-6-11",
+        f"{name}/low-hidden-7-11",
+    ]
+    assert len(trained) == 4 + 6
+    assert records.tuned("low") == ["model.hidden=6", "model.embedding=6"]  # of equals the first
+    assert records.tuned("high") == ["optimiser.learning_rate=0.002", *records.tuned("low")]
+    assert records.figures["high"] == {1: {"perplexity": 2.1}, 2: {"perplexity": 2.2}}
+    assert set(records.figures) == {"low", "high", "further"}
+    assert "`optimiser.learning_rate=0.002` (0.004: 5.100; 0.002: 3.100 nats)" in page(records, "")
+    assert fake(source)[2] == []
+    more = [{**rate, "arms": ["high"], "values": [0.004, 0.002, 0.0005]}, units]
+    trained = fake(written(tmp_path, tuning=more, seeds=2))[2]
+    assert trained[0] == f"{name}/high-learning_rate-0.0005-11"
+    assert [each.split("/")[-1][:6] for each in trained[1:]] == ["high-1", "high-2"]
 
 
 def test_a_failure_is_kept_and_tried_again(fake, monkeypatch, tmp_path):

@@ -47,6 +47,12 @@ def hours_left(records: Records, seeds: int | None = None) -> float | None:
     table = records.work.table
     of_one = minutes(records)
     wanted = len(table.arms) * (seeds or table.seeds)
+    if records.work.scale == SMALL:
+        wanted += sum(
+            len(tuning.values)
+            for number, tuning in enumerate(table.tuning)
+            if records.losses(number) is None
+        )
     done = sum(min(len(each), seeds or table.seeds) for each in records.figures.values())
     if wanted == done:
         return 0.0

@@ -7,7 +7,7 @@ from statistics import mean, stdev
 
 from infolm.studies.tables.records import Records
 from infolm.studies.tables.sides import Side
-from infolm.studies.tables.table import Comparison
+from infolm.studies.tables.table import SMALL, TUNING_SEED, Comparison
 from infolm.studies.tables.verdict import Verdict, of_table
 from infolm.training import checkpoint
 
@@ -140,6 +140,7 @@ def page(records: Records, picture: str | None) -> str:
         f"Verdict: **{verdict}**.",
         f"```\n{command(records)}\n```",
         *([table.note] if table.note else []),
+        *_tunings(records),
         markdown(header(records), rows(records)),
         markdown(CLAIMS, judged(records)),
         NOTE,
@@ -149,6 +150,25 @@ def page(records: Records, picture: str | None) -> str:
         failed = [f"- {run}: {why}" for run, why in records.failures.items()]
         parts.append("Trainings that failed:\n\n" + "\n".join(failed))
     return "\n\n".join(parts) + "\n"
+
+
+def _tunings(records: Records) -> list[str]:
+    """What was chosen before, and from what."""
+    found = []
+    for number, tuning in enumerate(records.work.table.tuning):
+        losses = records.losses(number)
+        if records.work.scale != SMALL or losses is None:
+            continue
+        tried = [
+            f"{label.rpartition('=')[2]}: {'failed' if loss is None else f'{loss:.3f}'}"
+            for label, loss in losses.items()
+        ]
+        arms = ", ".join(tuning.arms) or "all arms"
+        found.append(
+            f"Chosen for {arms} by the validation loss of {tuning.arm} with seed {TUNING_SEED}: "
+            f"`{records.chosen(number)}` ({'; '.join(tried)} nats)."
+        )
+    return found
 
 
 def ledger(works: Sequence[Records], beside: Sequence[str] = ()) -> str:

@@ -3,6 +3,7 @@
 PAPER/TABLE.json
     table, scale, overrides, title, paper, claim, measure
     arms: by name: recipe, every value resolved; seeds: by number: the figures, or a failure
+    tuning: the trainings that chose a value, likewise
     comparisons: each claim with its verdict
 
 The file stands by itself: a page made of it says the same wherever the runs are.
@@ -19,10 +20,12 @@ from infolm.errors import InfolmError
 from infolm.section import OF_A_RUN
 from infolm.studies.reproduction.plan import identity
 from infolm.studies.tables.sides import common_seeds
-from infolm.studies.tables.table import SMALL, ScaleName, Table
+from infolm.studies.tables.table import SMALL, TUNING_SEED, ScaleName, Table, recipe_of
 from infolm.studies.tables.verdict import Verdict, judge
 from infolm.training import checkpoint
 
+LOSS = "loss"
+"""The figure of a training that chooses a value."""
 Figures = dict[str, dict[int, dict[str, float]]]
 """By arm, seed and name."""
 
@@ -50,6 +53,8 @@ class Records:
         self.work = work
         self.path = folder / f"{work.name}.json"
         self.arms: dict[str, dict[str, Any]] = {}
+        self._recipes: dict[tuple[str, int, tuple[str, ...]], Recipe] = {}
+        self._marks: dict[str, str] = {}
         if self.path.exists():
             self._read()
 
@@ -67,13 +72,15 @@ class Records:
                 f"asked for with {' '.join(self.work.overrides) or 'none'}: name another folder "
                 "with --out"
             )
-        if measure == self._how:  # else the runs are to be measured again
-            self.arms = arms
+        if measure != self._how:
+            arms = {}  # the runs are to be measured again
+        self.arms = {**tree.get("tuning", {}), **arms}
 
     def keep(self, arm: str, recipe: Recipe, seed: int, result: Mapping[str, Any]) -> None:
         """Add what is known of a training: `figures`, or a `failure`."""
         if self._outdated(arm, recipe):
             self.arms[arm] = {"recipe": described(recipe), "seeds": {}}
+            self._marks[arm] = mark(recipe)
         self.arms[arm]["seeds"][str(seed)] = dict(result)
 
     def done(self, arm: str, recipe: Recipe, seed: int) -> bool:
@@ -87,8 +94,71 @@ class Records:
         newer than the record have the value that it was trained with."""
         if arm not in self.arms:
             return True
-        before = Recipe.model_validate(self.arms[arm]["recipe"], context=OF_A_RUN)
-        return mark(before) != mark(recipe)
+        if arm not in self._marks:
+            before = Recipe.model_validate(self.arms[arm]["recipe"], context=OF_A_RUN)
+            self._marks[arm] = mark(before)
+        return self._marks[arm] != mark(recipe)
+
+    # -- what is chosen before the arms are trained -----------------------------------------
+
+    def candidates(self, number: int) -> dict[str, Recipe] | None:
+        """Of the table's tuning of this number, the trainings by name; None: one before it is not
+        decided yet."""
+        tuning = self.work.table.tuning[number]
+        before = self.tuned(tuning.arm, number)
+        if before is None:
+            return None
+        return {
+            f"{tuning.arm}, {change}": self._recipe(
+                tuning.arm, TUNING_SEED, [*before, *change.split()]
+            )
+            for change in map(tuning.change, tuning.values)
+        }
+
+    def losses(self, number: int) -> dict[str, float | None] | None:
+        """The validation loss of each candidate, None of one that failed; None: some are not
+        trained yet."""
+        found: dict[str, float | None] = {}
+        candidates = self.candidates(number)
+        for name, recipe in (candidates or {}).items():
+            result = {} if self._outdated(name, recipe) else self.arms[name]["seeds"]
+            result = result.get(str(TUNING_SEED), {})
+            if not result:
+                return None
+            found[name] = result["figures"][LOSS] if "figures" in result else None
+        return found or None
+
+    def chosen(self, number: int) -> str | None:
+        """The changes, key=value, that the tuning of this number has decided for."""
+        losses = self.losses(number)
+        known = {name: loss for name, loss in (losses or {}).items() if loss is not None}
+        return min(known, key=lambda name: known[name]).split(", ", 1)[1] if known else None
+
+    def tuned(self, arm: str, until: int | None = None) -> list[str] | None:
+        """What was chosen for an arm, by the tunings before number `until`, or by all; None: that
+        is not known yet."""
+        if self.work.scale != SMALL:
+            return []
+        found = []
+        for number, tuning in enumerate(self.work.table.tuning[:until]):
+            if tuning.applies(arm):
+                if (change := self.chosen(number)) is None:
+                    return None
+                found += change.split()
+        return found
+
+    def recipe(self, arm: str, seed: int) -> Recipe | None:
+        """What is trained for an arm; None: a value is still to be chosen."""
+        tuned = self.tuned(arm)
+        return None if tuned is None else self._recipe(arm, seed, tuned)
+
+    def _recipe(self, arm: str, seed: int, tuned: list[str]) -> Recipe:
+        """Asked for again and again, and so kept."""
+        key, work = (arm, seed, tuple(tuned)), self.work
+        if key not in self._recipes:
+            made = recipe_of(work.table, work.scale, arm, seed, work.overrides, tuned)
+            self._recipes[key] = made
+        return self._recipes[key]
 
     @property
     def _how(self) -> dict[str, Any]:
@@ -140,6 +210,7 @@ class Records:
                 {**comparison.model_dump(mode="json"), **verdict.to_json()}
                 for comparison, verdict in zip(table.comparisons, self.verdicts(), strict=True)
             ],
+            "tuning": {name: each for name, each in self.arms.items() if name not in table.arms},
             "arms": {name: self.arms[name] for name in table.arms if name in self.arms},
         }
 

@@ -4,8 +4,10 @@ A table is a YAML file under `reproductions/`. An arm is a recipe with changes, 
 seeds. A comparison says which of two sides a paper claims to be lower; see `sides` and `verdict`.
 """
 
+import json
 import re
 import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -24,6 +26,8 @@ else:
 
 ScaleName = Literal["small", "paper"]
 SMALL: ScaleName = "small"
+TUNING_SEED = 11
+"""Of trainings that choose a value; no arm has it."""
 
 
 class Scale(Section):
@@ -55,6 +59,25 @@ class Arm(Section):
     )
 
 
+class Tuning(Section):
+    """A key whose value is chosen before the arms are trained: by the best validation loss of one
+    arm, on a seed that no arm has. Tunings follow each other; each has what was chosen before."""
+
+    arm: str = Field(alias="with", description="the arm that is trained with each value")
+    key: str = Field(description="or several, with blanks between them, which have the same value")
+    values: list[bool | int | float | str] = Field(min_length=2)
+    arms: list[str] = Field(
+        default_factory=list, description="those that get the value; none named: all"
+    )
+
+    def applies(self, arm: str) -> bool:
+        return not self.arms or arm in self.arms
+
+    def change(self, value: object) -> str:
+        """key=value, or several."""
+        return " ".join(f"{key}={json.dumps(value)}" for key in self.key.split())
+
+
 class Comparison(Section):
     """One claim: which side is lower, by how much at least, or that there is no difference."""
 
@@ -76,9 +99,10 @@ class Table(Section):
     paper: str = Field(description="where the table stands")
     claim: str = Field(description="what the table is to show, in one sentence")
     note: str = Field("", description="what a reader of the page must know of the setting")
-    seeds: int = Field(3, ge=1, description="1, 2, ... up to this number")
+    seeds: int = Field(3, ge=1, lt=TUNING_SEED, description="1, 2, ... up to this number")
     scales: dict[ScaleName, Scale]
     arms: dict[str, Arm] = Field(min_length=1)
+    tuning: list[Tuning] = Field(default_factory=list, description="at the small scale")
     measure: AnyMeasure
     comparisons: list[Comparison] = Field(min_length=1)
 
@@ -116,6 +140,10 @@ class Table(Section):
                         f"arms.{name}.paper: there is no figure '{figure}'"
                         f"{nearest(figure, self.figures)}"
                     )
+        for each in self.tuning:
+            for name in (each.arm, *each.arms):
+                if name not in self.arms:
+                    raise ValueError(f"tuning: there is no arm '{name}'{nearest(name, self.arms)}")
         for number, comparison in enumerate(self.comparisons, 1):
             try:
                 self.sides(comparison)
@@ -146,8 +174,18 @@ def load(source: str) -> Table:
         raise InfolmError(f"{source}: {explain(error, tree)}") from None
 
 
-def recipe_of(table: Table, scale: ScaleName, arm: str, seed: int, overrides: list[str]) -> Recipe:
-    """What is trained for an arm; `start_from`, which is a folder, is left to the caller."""
+def recipe_of(
+    table: Table,
+    scale: ScaleName,
+    arm: str,
+    seed: int,
+    overrides: Sequence[str],
+    tuned: Sequence[str] = (),
+) -> Recipe:
+    """What is trained for an arm; `start_from`, which is a folder, is left to the caller.
+
+    tuned: what was chosen before, as key=value.
+    """
     if scale not in table.scales:
         raise InfolmError(
             f"{table.title}: there are no settings for --scale {scale} (there are "
@@ -157,7 +195,7 @@ def recipe_of(table: Table, scale: ScaleName, arm: str, seed: int, overrides: li
     source = chosen.recipe.get(scale, setting.recipe)
     changes = shlex.split(setting.set) + shlex.split(chosen.at.get(scale, chosen.set))
     try:
-        recipe = load_recipe(source, [*changes, *overrides, f"seed={seed}"])
+        recipe = load_recipe(source, [*changes, *tuned, *overrides, f"seed={seed}"])
         table.measure.check(recipe)
     except InfolmError as error:
         raise InfolmError(f"{table.title}: arm {arm}: {error}") from None

@@ -14,7 +14,9 @@ from infolm.training.run import RunFolder
 class MomentConfig(FigureConfig):
     """A moment of training."""
 
-    share: float = Field(1.0, gt=0, le=1, description="of all steps")
+    share: float | None = Field(
+        1.0, gt=0, le=1, description="of all steps; none: the best of all validations"
+    )
 
 
 @MEASURES.register
@@ -34,13 +36,13 @@ class HistoryConfig(MeasureConfig):
         validations = [each for each in records if each["kind"] == "validation"]
         if not validations:
             raise InfolmError(f"{run} was never validated: lower train.validate_every")
-        last = validations[-1]["step"]
-        return {
-            name: _at(validations, each.share * last, run) for name, each in self.figures.items()
-        }
+        return {name: _at(validations, each.share, run) for name, each in self.figures.items()}
 
 
-def _at(validations: list[dict[str, Any]], step: float, run: Path) -> float:
+def _at(validations: list[dict[str, Any]], share: float | None, run: Path) -> float:
+    if share is None:
+        return float(min(each["loss"] for each in validations))
+    step = share * validations[-1]["step"]
     until = [each for each in validations if each["step"] <= step]
     if not until:
         raise InfolmError(
