@@ -14,18 +14,19 @@ from infolm.data.ingest import Report
 from infolm.data.pairs import NeighbourPairs
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError, RunError
-from infolm.families.base import build_terms, family_of
+from infolm.families.base import build_terms, family_of, silent
 from infolm.families.recorded import about, check_same, corpus_of
 from infolm.models.base import Model
+from infolm.nn import gather
 from infolm.nn.cells.base import Cell
 from infolm.nn.recurrence import native
 from infolm.nn.recurrence.driver import choose
 from infolm.objectives.base import Learner
 from infolm.optimisation.schedule import Schedule
-from infolm.training import checkpoint
-from infolm.training.device import one_device
-from infolm.training.loop import Loop, Term, Watcher
-from infolm.training.run import RunFolder
+from infolm.training import checkpoint, processes
+from infolm.training.device import on_cuda, one_device
+from infolm.training.loop import Loop, Nobody, Term, Watcher
+from infolm.training.run import ReadOnlyRun, RunFolder
 
 
 def parameters(recipe: Recipe) -> int:
@@ -60,22 +61,35 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
 
     Nothing is written before the recipe, the text and the model have proved sound. With `resume`
     a run that is there goes on from its last checkpoint, and a finished one is left as it is.
+
+    Started by torchrun, the processes train one model together, and the first of them writes.
     """
+    with processes.together(on_cuda(recipe.train.accelerator)):
+        if processes.first():
+            return _train(recipe, out, resume, watcher, report)
+        return _train(recipe, out, resume, Nobody(), silent)
+
+
+def _train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Report) -> float:
     exists = out.exists() and (not out.is_dir() or any(out.iterdir()))
+    exists = processes.of_the_first(exists)
     if exists and not resume:
         raise InfolmError(
             f"{out} exists already: add --resume to resume it, or name another with --out"
         )
-    if exists:
+    if exists and processes.first():
         RunFolder.existing(out)
     begun = exists and bool(checkpoint.checkpoints(RunFolder(out).checkpoints))
+    begun = processes.of_the_first(begun)
     family = family_of(recipe)
     recipe = family.resolved(recipe, begun)
-    if exists:
-        check_same(recipe, RunFolder(out))
-        corpus = corpus_of(RunFolder(out), recipe, report)
-    else:
-        corpus = load_corpus(recipe.data, report, tokenizer=family.vocabulary(recipe))
+    with processes.first_goes_ahead():  # and brings the text into its cache
+        if exists:
+            check_same(recipe, RunFolder(out))
+            corpus = corpus_of(RunFolder(out), recipe, report)
+        else:
+            corpus = load_corpus(recipe.data, report, tokenizer=family.vocabulary(recipe))
+    _refuse_more_parts_than_columns(recipe)
     fabric = one_device(recipe.train.accelerator, recipe.train.precision)
     torch.manual_seed(recipe.seed)
     _refuse_giants(recipe, len(corpus.tokenizer))
@@ -91,7 +105,7 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
         watcher.say(_start_from(recipe.start_from, model, terms, corpus))
     cells = _cells(model)
     validate = family.validation(recipe, model, terms[0].objective, corpus)
-    run = RunFolder(out) if exists else _create(out, recipe, corpus)
+    run = _folder(out, exists, recipe, corpus)
     with run.locked():
         run.verify(*(path for path in run.defining if path != run.recipe))
         text = recipe.as_yaml()  # a resumed run may have been given more epochs
@@ -147,7 +161,8 @@ def _note_build(run: RunFolder, build: dict[str, str], begun: bool) -> str:
     if before == build:
         return ""
     manifest.native = build
-    manifest.write(run.path)
+    if processes.first():
+        manifest.write(run.path)
     if not begun or not before:
         return ""
     changed = [key for key in {**before, **build} if before.get(key) != build.get(key)]
@@ -191,6 +206,28 @@ def _plan(
         f"{weights:,} weights, {corpus.name} ({tokens:,} tokens, {types:,} types), {length}, "
         f"{''.join(pairs)}on {model.device}{cells and f' ({cells} cells)'}, into {out}{brought}"
     )
+
+
+def _folder(out: Path, exists: bool, recipe: Recipe, corpus: Corpus) -> RunFolder:
+    """The run's, made by the first process if need be."""
+    with processes.first_goes_ahead():
+        if processes.first() and not exists:
+            _create(out, recipe, corpus)
+    return RunFolder(out) if processes.first() else ReadOnlyRun(out)
+
+
+def _refuse_more_parts_than_columns(recipe: Recipe) -> None:
+    """Each part of a batch has a column of its own."""
+    parts = gather.processes()[1] * recipe.train.accumulate
+    batches = {"feed.batch": getattr(recipe.feed, "batch", parts)}
+    for name, each in recipe.regularisers.chosen().items():
+        batches[f"regularisers.{name}.batch"] = getattr(each, "batch", parts)
+    for key, batch in batches.items():
+        if batch < parts:
+            raise InfolmError(
+                f"{key} is {batch}, too few for {parts} parts (processes times train.accumulate): "
+                "raise it, or start fewer processes"
+            )
 
 
 def _create(out: Path, recipe: Recipe, corpus: Corpus) -> RunFolder:

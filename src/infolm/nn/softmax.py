@@ -231,13 +231,13 @@ class Softmax(nn.Module):
             return None
         counting, width = targets >= 0, len(self.projection)
         if not self.locked:
-            return mask((int(counting.sum()), samples, width), p, like)
+            return mask((int(counting.sum()), samples, width), p, like, dim=0)
         if sizes is None:
             columns = torch.arange(targets.shape[-1], device=like.device).expand(targets.shape)
         else:
             columns = torch.cat([torch.arange(n, device=like.device) for n in sizes.tolist()])
-        drawn = mask((int(columns.max()) + 1, samples, width), p, like)
-        return drawn[columns[counting]]
+        every = mask((int(columns.max()) + 1, samples, width), p, like, dim=0)
+        return every[columns[counting]]
 
     def _components(
         self, x: Tensor, weight: Tensor, kept: Tensor | None = None

@@ -18,18 +18,18 @@ class Contrast(NamedTuple):
     value: Tensor
     size: Tensor
 
-    def estimate(self) -> Estimate:
+    def estimate(self, share: float = 1.0) -> Estimate:
         """loss = ln |B| - InfoNCE, the cross entropy of telling b from the rest of B.
 
-        That is `nll`; `information` is the bound, in nats per pair. The means are over the pairs of
-        all processes, and 0 where there is none.
+        That is `nll`; `information` is the bound, in nats per pair. Both are means over the pairs,
+        and 0 where there is none. share: of the pairs in those of the whole batch.
         """
-        losses, values = gather(self.size - self.value), gather(self.value.detach())
+        losses, values = self.size - self.value, self.value.detach()
         if not len(losses):
             return Estimate(losses.sum(), {"nll": values.sum(), "information": values.sum()}, 0)
         loss = losses.mean()
         terms = {"nll": loss.detach(), "information": values.mean()}
-        return Estimate(loss, terms, len(losses))
+        return Estimate(share * loss, terms, len(losses))
 
 
 class Table(NamedTuple):

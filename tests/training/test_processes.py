@@ -1,0 +1,145 @@
+"""Two processes that train together do what one process does with the same batches."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from processes_worker import recipes, train_all
+from training_tiny import Silent, quiet
+
+from infolm.config import Recipe
+from infolm.families.train import train
+from infolm.training import checkpoint
+
+TESTS = Path(__file__).parents[1]
+CASES = list(recipes(Path("text.txt")))
+
+
+def environment(folder: Path) -> dict[str, str]:
+    paths = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+    return os.environ | {
+        "PYTHONPATH": paths,
+        "INFOLM_CACHE": str(folder / "tokenised"),
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A folder with every training twice, under `one` and `two`: by so many processes."""
+    folder = tmp_path_factory.mktemp("processes")
+    nouns = ["cat", "dog", "bird", "fish", "child", "king", "river", "stone"]
+    text = folder / "text.txt"
+    lines = [
+        f"the {nouns[i % 8]} sees {' '.join(nouns[j % 8] for j in range(i % 5))} . number {i % 13}"
+        for i in range(400)
+    ]
+    text.write_text("\n".join(lines) + "\n")
+    command = [sys.executable, str(TESTS / "processes_worker.py"), str(folder / "two"), str(text)]
+    workers = [
+        subprocess.Popen(
+            [*command, str(rank), "2"], env=environment(folder), stderr=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INFOLM_CACHE", str(folder / "tokenised one"))
+        train_all(folder / "one", text)
+    said = [worker.communicate(timeout=300)[1] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], "\n".join(said)
+    return folder
+
+
+def records(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes_train_as_one_does(trained, name):
+    one, two = (checkpoint.load(trained / n / name / "model.safetensors") for n in ("one", "two"))
+    assert one.keys() == two.keys()
+    for key in one:
+        # A batch norm over few sentences divides by what rounding has left of their spread.
+        tolerance = 1e-4 if name == "vae" else 2e-6
+        torch.testing.assert_close(two[key], one[key], rtol=1e-5, atol=tolerance)
+    theirs, ours = (records(trained / n / name) for n in ("one", "two"))
+    assert len(theirs) == len(ours)
+    for expected, found in zip(theirs, ours, strict=True):
+        for key in expected.keys() - {"tokens_per_second"}:
+            same = expected[key]
+            if not isinstance(same, str):
+                same = pytest.approx(same, rel=1e-4, abs=1e-5)
+            assert found[key] == same, key
+
+
+DYING = """
+import os
+from infolm.cli import main
+from infolm.nn.gather import processes
+from infolm.training.loop import Loop
+
+original = Loop._take_step
+
+def dying(self):
+    if self.step == 4 and processes()[0] == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        raise MemoryError("the second process has no memory left")
+    return original(self)
+
+Loop._take_step = dying
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def restarted(trained) -> tuple[Path, subprocess.CompletedProcess]:
+    """The training `lstm` by torchrun, whose second process died after four steps."""
+    (trained / "dying.py").write_text(DYING)
+    recipe = recipes(trained / "text.txt")["lstm"]
+    (trained / "lstm.yaml").write_text(recipe.as_yaml())
+    started = subprocess.run(
+        [
+            *[sys.executable, "-m", "torch.distributed.run", "--standalone"],
+            *["--nproc-per-node", "2", "--max-restarts", "1", "dying.py"],
+            *["train", "lstm.yaml", "--out", "restarted", "--resume", "--json"],
+            "train.checkpoint_seconds=0",
+        ],
+        env=environment(trained),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=trained,
+    )
+    return trained / "restarted", started
+
+
+def test_a_process_that_dies_says_why_and_torchrun_resumes_to_the_same_bytes(trained, restarted):
+    run, started = restarted
+    assert started.returncode == 0, started.stderr
+    assert "the second process has no memory left" in started.stderr
+    assert "process 0 lost another one of this training" in started.stderr
+    assert "resumed at step 4" in started.stderr
+    best = "model.safetensors"
+    assert (run / best).read_bytes() == (trained / "two" / "lstm" / best).read_bytes()
+
+
+def test_only_the_first_process_prints(restarted):
+    assert len(started := restarted[1].stdout.splitlines()) == 1
+    assert json.loads(started[0])["run"] == "restarted"
+    assert restarted[1].stderr.count("done: best validation") == 1
+
+
+def test_another_number_of_processes_resumes_and_says_that_bytes_differ(trained, restarted):
+    tree = recipes(trained / "text.txt")["lstm"].model_dump(mode="json")
+    tree["train"] |= {"max_steps": 9, "checkpoint_seconds": 0}
+    watcher = Silent()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INFOLM_CACHE", str(trained / "tokenised"))
+        train(Recipe.model_validate(tree), restarted[0], True, watcher, quiet)
+    said = " ".join(watcher.said)
+    assert "batches were in 2 parts and are now in 1" in said
+    assert "not byte for byte" in said
+    assert records(restarted[0])[-1]["step"] == 9
