@@ -7,7 +7,7 @@ import infolm
 
 ROOT = Path(infolm.__file__).parent
 ORDER = [
-    {"errors", "console", "section"},
+    {"errors", "console", "section", "registration"},
     {"files", "registry", "shelf", "space"},
     {"information"},
     {"data"},
@@ -22,7 +22,9 @@ ORDER = [
     {"reports"},
     {"config"},
     {"families"},
-    {"finetuning", "sentence_vectors", "word_vectors", "repair"},
+    {"finetuning", "sentence_vectors", "word_vectors", "repair", "causal_lm_config"},
+    {"causal_lm"},
+    {"exports"},
     {"studies"},
     {"library"},
     {"cli"},

@@ -36,7 +36,7 @@ def test_training_gives_the_run_and_loading_gives_it_again(run):
 def test_evaluating_measures_the_splits_by_the_options(run):
     both = infolm.evaluate(run)
     assert {m.split for m in both} == {"valid", "test"}
-    (static,) = [m for m in infolm.evaluate(run, "test") if m.metric == "nll"]
+    (static,) = [m for m in infolm.evaluate(run, split="test") if m.metric == "nll"]
     hot = infolm.evaluate(run, split="test", temperature="1.5")
     values = {m.method: m.value for m in hot if m.metric == "nll"}
     assert values.pop(static.method) == pytest.approx(static.value)

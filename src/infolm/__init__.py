@@ -4,6 +4,7 @@
 
     run = infolm.train("awd-lstm/demo", "train.epochs=1", out="runs/demo")
     infolm.evaluate(run, split="test")              # measurements, each with unit and convention
+    infolm.score(run, "the default is a list")      # the surprisal of each token and word
     infolm.generate(run, num=2, tokens=20)          # texts
     run = infolm.load("runs/demo")                  # the same run, another day
     infolm.mutual_information(x, y, "ksg")          # an estimate with its interval
@@ -13,6 +14,8 @@ The command `infolm` is a face of the same functions. Nothing heavy is imported 
 
 from typing import TYPE_CHECKING, Any
 
+from infolm import registration
+
 if TYPE_CHECKING:
     from infolm.library import (
         corpora,
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
         load,
         mutual_information,
         recipes,
+        score,
         train,
     )
 
@@ -34,6 +38,7 @@ __all__ = [
     "load",
     "mutual_information",
     "recipes",
+    "score",
     "train",
 ]
 
@@ -52,3 +57,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+registration.register()

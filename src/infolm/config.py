@@ -258,7 +258,10 @@ def _variant(tree: dict[str, Any], source: str, name: str) -> list[str]:
 def _text(tree: dict[str, Any]) -> str:
     """The text that the recipe reads, as a person names it."""
     data = tree.get("data")
-    return str(data.get("path") or data.get("corpus")) if isinstance(data, dict) else ""
+    if not isinstance(data, dict):
+        return ""
+    lines = data.get("train_lines")
+    return str(data.get("path") or data.get("corpus")) + (f", {lines} lines" if lines else "")
 
 
 def _kept_expectations(tree: dict[str, Any]) -> bool:

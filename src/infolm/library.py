@@ -8,16 +8,15 @@ from infolm.errors import InfolmError
 
 if TYPE_CHECKING:
     from infolm.evaluation.measurement import Measurement
+    from infolm.evaluation.scoring import ScoredSentence
     from infolm.families.base import Run
     from infolm.information.estimate import Estimate
-
-SPLITS = ("valid", "test")
 
 
 def load(run: "str | Path | Run") -> "Run":
     """A trained run, from its folder: its model, vocabulary, recipe and corpus.
 
-    It has `evaluate` and `generate` of its family; `run.model` is a `torch.nn.Module`.
+    It has `score` of its family; `run.model` is a `torch.nn.Module`.
     """
     from infolm.families.base import Run, open_run
 
@@ -61,26 +60,43 @@ class _Quiet:
     def say(self, text: str) -> None: ...
 
 
-def evaluate(
-    run: "str | Path | Run", split: str | None = None, **options: Any
-) -> "list[Measurement]":
+def evaluate(run: "str | Path | Run", **options: Any) -> "list[Measurement]":
     """What `infolm evaluate` measures: each with its unit, convention, tokens and standard error.
 
-    split: valid or test; none: both. options: those of the run's family. A language model has
-    temperature, dynamic and cache ("tune", "tuned" or values as on the command line), monte_carlo
-    (masks), streams, baseline and so on; a model with a latent code samples, weighted_samples ...
+    options: those of the command, by name: `split="test"`, and those of the run's family. A
+    language model has temperature, dynamic and cache ("tune", "tuned" or values as on the command
+    line), mc (masks), streams, baseline and so on; a model with a latent code nz, codes ...
     """
-    splits = SPLITS if split is None else (split,)
-    return load(run).measure(splits, options).measurements
+    return load(run).evaluate(**options).measurements
 
 
-def generate(run: "str | Path | Run", *, num: int = 1, seed: int = 1, **options: Any) -> list[str]:
-    """`num` texts that the run's model writes; the same seed gives the same texts.
+def score(
+    run: "str | Path | Run", texts: str | Sequence[str], **options: Any
+) -> "list[ScoredSentence]":
+    """The surprisal of each token and word of texts, each one sentence; as `infolm score`.
 
-    options: prompt and tokens of a language model; temperature, top_k, top_p, eta, typical and
-    greedy of all.
+    run: a run of a language model, or "kneser-ney:FOLDER", the n-gram model of a run's text.
+    options: context ("fresh": each sentence by itself behind an <eos>; "carried"), eos (whether the
+    one at the end counts), unit ("bits", "nats"), top (how many likely tokens to name at each
+    place), longest; temperature, dynamic, cache and mc as of `evaluate`.
     """
-    return load(run).write(num, seed, options)
+    from infolm.families.base import Run, settings_of
+
+    if isinstance(run, Run):
+        return run.score(texts, **options)
+    from infolm.families.running.scoring import ScoreSettings, open_scorer, sentences_of
+
+    return open_scorer(run).score(sentences_of(texts), settings_of(ScoreSettings, options))
+
+
+def generate(run: "str | Path | Run", **options: Any) -> list[str]:
+    """Texts that the run's model writes; the same seed gives the same texts.
+
+    options: those of `infolm generate`, by name: num, seed, temperature, top_k, top_p, eta, typical
+    and greedy; prompt, tokens and cache of a language model; interpolate=("a", "b"), steps and so
+    on of a model with a latent code.
+    """
+    return load(run).generate(**options).texts
 
 
 def mutual_information(

@@ -16,10 +16,6 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union
 
-from pydantic import BeforeValidator, Field
-
-from infolm.section import Section
-
 T = TypeVar("T")
 
 
@@ -71,6 +67,8 @@ class Registry(Mapping[str, type[T]], Generic[T]):
 
         usual: the kind of a section that does not say its own.
         """
+        from pydantic import BeforeValidator, Field  # the options of commands do without it
+
         kinds = tuple(self.values())
         checked = Annotated[Union[kinds], Field(discriminator="kind")]  # type: ignore[valid-type]  # noqa: UP007
         if usual is None:
@@ -84,6 +82,5 @@ def _with_kind(tree: Any, usual: str) -> Any:
 
 def _name(kind: type) -> str:
     """The default of a section's field `kind`, or the class's own attribute of that name."""
-    if issubclass(kind, Section) and "kind" in kind.model_fields:
-        return str(kind.model_fields["kind"].default)
-    return str(kind.kind)  # type: ignore[attr-defined]
+    fields = getattr(kind, "model_fields", {})
+    return str(fields["kind"].default if "kind" in fields else kind.kind)  # type: ignore[attr-defined]

@@ -5,6 +5,7 @@ import re
 
 import pytest
 from encoder_runs import KINDS, recipe, train_encoders
+from one_sentence import one_sentence
 from training_tiny import Silent
 
 from infolm.config import load_recipe
@@ -101,3 +102,8 @@ def test_a_study_is_refused_where_losses_are_no_perplexities(runs, tmp_path):
     chosen = load_recipe(str(runs / "infoword" / "recipe.yaml"))
     with pytest.raises(InfolmError, match="take mlm or permutation"):
         tuner.tune(chosen, tmp_path / "s", 1, 1, 0, None, print, Silent().say, print)
+
+
+def test_no_text_is_scored(infolm, runs):
+    done = infolm("score", runs / "mlm", "--text", "the cat")
+    one_sentence(done, "is an encoder", "take a run of a language model")

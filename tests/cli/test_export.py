@@ -102,10 +102,10 @@ def test_what_is_refused_leaves_nothing(infolm, runs, trained, tmp_path, monkeyp
     out = tmp_path / "out"
     for arguments, said in [
         ([runs / "infoword", "--out", tmp_path / "there"], "exists already"),
-        ([runs / "skip-gram", "--out", out], "take --as word2vec"),
-        ([trained, "--out", out], "model.kind recurrent"),
+        ([runs / "skip-gram", "--out", out], "take --to word2vec"),
+        ([trained, "--out", out, "--to", "word2vec"], "cannot hold"),
         ([tmp_path, "--out", out], "not a run's folder"),
-        ([runs / "nsp", "--out", out, "--pooling", "cls"], "add --as sentence-transformers"),
+        ([runs / "nsp", "--out", out, "--pooling", "cls"], "add --to sentence-transformers"),
     ]:
         done = infolm("export", *arguments)
         assert (done.code, said in done.err, done.err.count("\n")) == (2, True, 1), done.err

@@ -214,3 +214,7 @@ def test_training_says_what_its_loss_is(infolm, tmp_path, small_text):
     assert "information" in done.err
     assert "done: best validation" in done.err
     assert "perplexity" not in done.err
+
+
+def test_no_single_token_is_scored(infolm, runs):
+    one_sentence(infolm("score", runs / "mim", "--text", "the sun"), "integral over codes")

@@ -375,3 +375,26 @@ def test_wikitext_2_has_the_known_counts(real: Callable[[str], None]) -> None:
     assert [len(s.tokens) for s in corpus.splits.values()] == [2_088_628, 217_646, 245_569]
     assert corpus.splits["train"].lines == 36_718
     assert len(corpus.tokenizer) == registry()["wikitext-2"].types == 33_278
+
+
+def test_the_first_lines_of_the_training_split_alone(tmp_path: Path) -> None:
+    """As if the rest of them were not there: the same tokens and vocabulary; other splits whole."""
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for folder, lines in ((whole, LINES), (cut, LINES[:7])):
+        folder.mkdir()
+        (folder / "train.txt").write_text("".join(lines))
+        for split in ("valid", "test"):
+            (folder / f"{split}.txt").write_text("".join(LINES[:20]))
+    found, expected = own(whole, train_lines=7), own(cut)
+    assert text_of(found) == text_of(expected)
+    assert found.tokenizer.to_json() == expected.tokenizer.to_json()
+    assert found.fingerprint != own(whole).fingerprint
+    assert text_of(own(whole, train_lines=100)) == text_of(own(whole))
+
+
+def test_lines_of_a_single_file_are_those_of_its_training_part(tmp_path: Path) -> None:
+    path = tmp_path / "book.txt"
+    path.write_text("".join(LINES))
+    assert text_of(own(path, train_lines=90)) == text_of(own(path))
+    with pytest.raises(InfolmError, match=r"train_lines is 91, .* has 90 lines"):
+        own(path, train_lines=91)

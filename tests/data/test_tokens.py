@@ -9,7 +9,7 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infolm.data.tokens import EOS, UNK, Tokenizer, vocabulary
+from infolm.data.tokens import EOS, SPECIAL, UNK, Tokenizer, vocabulary
 from infolm.errors import InfolmError
 
 # Letters of several scripts, marks, every newline and white space a text may hold, whole words.
@@ -178,3 +178,53 @@ def test_raw_text_in_the_words_of_a_pretokenised_vocabulary():
     cuts = Tokenizer.from_words(["<eos>", "<unk>", "fell", "."], pretokenised=False)
     assert cuts.adapted("Fell.") == "Fell."
     assert Tokenizer.from_characters(["a", "b"]).adapted("AB.") == "AB."
+
+
+LOCATED = {
+    "word": Tokenizer.from_words(["<eos>", "<unk>", "the", "cat", ".", "it's"], pretokenised=False),
+    "low": Tokenizer.from_words(
+        ["<eos>", "<unk>", "the", "cat", "."], pretokenised=False, lowercase=True
+    ),
+    "pretokenised": Tokenizer.from_words(["<eos>", "<unk>", "the", "cat", "cat.", "N", "n't"]),
+    "char": Tokenizer.from_characters(["\n", "<unk>", *" abcthe."]),
+    "lower characters": Tokenizer.from_characters(["\n", "<unk>", *" abcthei."], lowercase=True),
+    "byte": Tokenizer.from_bytes(),
+    "bpe": Tokenizer.from_bpe(["the cat sat on the mat. the cat!"] * 3, 280),
+    "wordpiece": Tokenizer._of_pieces([*SPECIAL, "the", "c", "##at", "."], lowercase=True),
+}
+
+
+@pytest.mark.parametrize("kind", LOCATED)
+@given(
+    st.text(
+        st.one_of(st.sampled_from("the cat. THE CAT.'İ\u00a0\t"), st.characters(codec="utf-8"))
+    ).filter(lambda text: "\n" not in text)
+)
+def test_a_line_is_located_as_it_is_encoded(kind, text):
+    tokenizer = LOCATED[kind]
+    ids, spans = tokenizer.located(text)
+    assert ids.tolist() == tokenizer.encode(tokenizer.adapted(text)).tolist()
+    assert spans.shape == (len(ids), 2)
+    assert (np.diff(spans[:, 0]) >= 0).all()
+    assert ((spans[:, 0] >= 0) & (spans[:, 0] < spans[:, 1]) & (spans[:, 1] <= len(text))).all()
+
+
+def test_places_are_those_of_the_line_as_written():
+    tokenizer = LOCATED["pretokenised"]
+    ids, spans = tokenizer.located(" The cat, cat. N")
+    written = [" The cat, cat. N"[a:b] for a, b in spans]
+    assert written == ["The", "cat", ",", "cat.", "N"]
+    assert [tokenizer.token(i) for i in ids] == ["the", "cat", "<unk>", "cat.", "N"]
+
+
+def test_which_tokens_say_that_a_word_has_ended():
+    assert LOCATED["word"].begins.all()
+    characters = LOCATED["char"]
+    assert [characters.token(i) for i in np.flatnonzero(characters.begins)] == ["<eos>", " "]
+    assert np.flatnonzero(LOCATED["byte"].begins).tolist() == [9, 10, 11, 12, 13, 32]
+    pieces = LOCATED["wordpiece"]
+    assert [pieces.token(i) for i in np.flatnonzero(~pieces.begins)] == ["##at"]
+    pairs = LOCATED["bpe"]
+    begins = {pairs.token(i) for i in np.flatnonzero(pairs.begins)}
+    assert {" cat", " ", "<eos>"} <= begins
+    assert all(token[0] in " <\\" for token in begins)

@@ -27,7 +27,7 @@ from infolm.evaluation.suite import LANGUAGE
 from infolm.families import findings
 from infolm.families.findings import BASELINE
 from infolm.families.report import EVENTS, measurement_table, number, write_report
-from infolm.families.running.run import Asked, LanguageRun
+from infolm.families.running.run import LanguageRun
 from infolm.families.train import train
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
@@ -219,7 +219,7 @@ def test_the_baseline_is_there_before_any_measurement(original: Path, page: Page
 
 def test_measurements_are_shown_as_they_were_measured(run: Path) -> None:
     opened = LanguageRun.open(run)
-    opened.evaluate(["valid", "test"], Asked(cache="20,0.1,1"), 50, 1, False, quiet)
+    opened.evaluate(chunk=50, cache="20,0.1,1")
     before = (run / "measurements.json").read_bytes()
     page = Page(write_report(run))
     assert (run / "measurements.json").read_bytes() == before
@@ -334,7 +334,7 @@ def test_where_the_language_is_known_the_truth_is_shown(
     above = loss + known.log_probs(opened.corpus.splits["valid"].tokens).mean()
     for measure in (False, True):  # a report shows it whether or not `evaluate` was asked
         if measure:
-            opened.evaluate(["valid", "test"], Asked(cache="20,0.1,1"), 50, 1, False, quiet)
+            opened.evaluate(chunk=50, cache="20,0.1,1")
         page = Page(write_report(drawn))
         assert f": {above:.3f} nats per token above the true entropy of {entropy:.3f}." in page.text
         assert f"a language whose entropy is {entropy:.4f} nats per token" in page.text
@@ -466,7 +466,7 @@ def test_a_real_regulariser_has_nothing_that_is_not_explained(run: Path, tmp_pat
     value, *_ = page.row(group, QUANTITIES["accuracy"].meaning)
     assert float(value) == pytest.approx(last["bmi/accuracy"], abs=1e-4)
     assert "on the validation split" in page.text  # in the legend
-    LanguageRun.open(tmp_path / "bmi").evaluate(["test"], Asked(), 20, 1, False, quiet)
+    LanguageRun.open(tmp_path / "bmi").evaluate(chunk=20, split="test")
     page = Page(write_report(tmp_path / "bmi"))
     assert "critic of BMI" in page.text
     assert "accuracy, test split" in page.text

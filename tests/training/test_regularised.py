@@ -14,7 +14,7 @@ from infolm.data.corpora import load
 from infolm.data.pairs import HeldOutPairs
 from infolm.errors import InfolmError
 from infolm.families.base import build_terms
-from infolm.families.running.run import Asked, LanguageRun
+from infolm.families.running.run import LanguageRun
 from infolm.families.train import train
 from infolm.models.recurrent import RecurrentModel
 from infolm.training import checkpoint
@@ -113,7 +113,7 @@ def test_each_validation_reads_the_critic_on_its_split(tmp_path, topics):
     again = opened.bmi().read(opened.model, pairs)
     for name in quantities:
         assert again[name].value == pytest.approx(best[f"bmi/{name}"], rel=1e-4, abs=1e-5)
-    results = opened.evaluate(["valid", "test"], Asked(), 20, 1, False, quiet).measurements
+    results = opened.evaluate(chunk=20).measurements
     (accuracy,) = (m for m in results if (m.metric, m.split) == ("critic_accuracy", "valid"))
     assert accuracy.value == again["accuracy"].value
     assert accuracy.stderr == again["accuracy"].stderr

@@ -2,13 +2,13 @@
 
 import sys
 from itertools import pairwise
-from pathlib import Path
 from typing import NoReturn
 
 # Each joins `app`, in the order in which `infolm --help` lists its commands.
 # isort: off
 from infolm.cli import training  # noqa: F401
 from infolm.cli import use  # noqa: F401
+from infolm.cli import score  # noqa: F401
 from infolm.cli import finetune  # noqa: F401
 from infolm.cli import export  # noqa: F401
 from infolm.cli import variance  # noqa: F401
@@ -19,16 +19,15 @@ from infolm.cli import lists  # noqa: F401
 
 # isort: on
 from infolm.cli.app import app
+from infolm.cli.options import spelt_out
 from infolm.errors import InfolmError
-
-TUNABLE = ("--cache", "--dynamic", "--temperature", "--mc-rate")
 
 
 def main() -> NoReturn:
     """Run the command; a person's mistake is one sentence on standard error and exit code 2."""
     try:
         _refuse_giant_seeds(sys.argv[1:])
-        app(_spell_out(sys.argv[1:]))
+        app(spelt_out(sys.argv[1:]))
     except InfolmError as error:
         message = " ".join(str(error).split())
         print(f"infolm: {message}{'' if message.endswith('.') else '.'}", file=sys.stderr)
@@ -77,17 +76,3 @@ def _refuse_giant_seeds(arguments: list[str]) -> None:
         # By its length first: Python refuses to read thousands of digits.
         if given and (len(value) > 20 or not -(2**63) <= int(value) < 2**63):
             raise InfolmError(f"--seed {value[:30]} is a number beyond 64 bits: take another")
-
-
-def _spell_out(arguments: list[str]) -> list[str]:
-    """The options in TUNABLE may stand alone, or with a value behind them.
-
-    What follows is a value unless it is another option, or a run's folder.
-    """
-    spelt = list(arguments)
-    for i, argument in enumerate(arguments):
-        following = arguments[i + 1] if i + 1 < len(arguments) else "-"
-        option = following.startswith("-") and not following[1:2].isdigit()
-        if argument in TUNABLE and (option or Path(following).is_dir()):
-            spelt[i] = f"{argument}=tuned"
-    return spelt

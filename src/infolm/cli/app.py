@@ -1,6 +1,7 @@
 """The application that every command joins, and what several of them share."""
 
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -36,21 +37,11 @@ def _common(
     pass
 
 
-CHUNK = 200
-"""Tokens that a model reads at a time."""
-
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")]
-CacheOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="[tune|WINDOW,LAMBDA,THETA]",
-        help="With a neural cache, tuned on the validation split unless given.",
-    ),
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-def print_table(header: list[str], rows: list[list[str]], right: set[int] | None = None) -> None:
+def print_table(header: list[str], rows: list[list[str]], right: Collection[int] = ()) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -59,7 +50,7 @@ def print_table(header: list[str], rows: list[list[str]], right: set[int] | None
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, title in enumerate(header):
         # A name is for the next command: it is cut after all else, and then into lines.
-        justify: Literal["right", "left"] = "right" if right and i in right else "left"
+        justify: Literal["right", "left"] = "right" if i in right else "left"
         table.add_column(Text(title), justify=justify, no_wrap=i == 0, overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))  # as it is: a name may have square brackets

@@ -60,6 +60,9 @@ class DataConfig(Section):
         description="your own UTF-8 text instead: a file, split 90:5:5 for you, or a folder with "
         "files named train, valid and test",
     )
+    train_lines: int | None = Field(
+        None, ge=1, description="learn from the first so many lines of the training split alone"
+    )
     tokens: Kind = Field("word", description="what a token is")
     vocabulary: int | None = Field(
         None,
@@ -188,7 +191,9 @@ def load(
     with _writable(sources.cache_folder()):
         name, texts, pretokenised = _find(config, report)
         source = _sha256([(s, sources.digest(t.path), t.start, t.stop) for s, t in texts.items()])
-        given = config.model_dump(exclude={"corpus", "path", "reverse_copy", "uniform"})
+        given = config.model_dump(
+            exclude={"corpus", "path", "train_lines", "reverse_copy", "uniform"}
+        )
         settings = given | {"pretokenised": pretokenised}
         tokens = tokenizer.to_json() if tokenizer else settings
         fingerprint = _sha256({"format": store.VERSION, "source": source, "tokens": tokens})
@@ -255,6 +260,8 @@ def _find(config: DataConfig, report: Report) -> tuple[str, dict[str, Text], boo
             texts = sources.made(size.name, lambda: uniform.splits(size))
         else:
             texts = sources.known_texts(info, config.tokens, report)
+    if config.train_lines is not None:
+        texts = texts | {"train": sources.first_lines(texts["train"], config.train_lines)}
     if config.pretokenised is not None:
         pretokenised = config.pretokenised
     return name, texts, pretokenised

@@ -133,6 +133,21 @@ def _split_file(path: Path) -> dict[str, Text]:
     return texts
 
 
+def first_lines(text: Text, lines: int) -> Text:
+    """The beginning of a text, so many lines of it."""
+    stop = text.start
+    with text.path.open("rb") as file:
+        file.seek(text.start)
+        for found in range(lines):
+            if stop >= text.stop:
+                raise InfolmError(
+                    f"data.train_lines is {lines:,}, and the training split of {text.path} has "
+                    f"{found:,} lines: lower it, or leave it out for all of them."
+                )
+            stop += len(file.readline())
+    return Text(text.path, text.start, min(stop, text.stop))
+
+
 def _between(path: Path, cuts: list[int]) -> list[Text]:
     return [Text(path, a, b) for a, b in pairwise(cuts)]
 

@@ -44,6 +44,8 @@ UNK = "<unk>"
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUES = "##"
 """What begins a piece that goes on a word."""
+BLANKS = " \t\n\r\v\f"
+"""White space between words: what stands between these is a word as it is written."""
 NO_TOKEN = -1  # what `Tokenizer.lookup` gives for a word or character it does not know
 
 _CODE_POINTS = 0x110000
@@ -353,6 +355,58 @@ class Tokenizer:
             ids[ids == NO_TOKEN] = self.unk
         return ids
 
+    @cached_property
+    def begins(self) -> NDArray[np.bool_]:
+        """Which tokens say that the word before them has ended, (V,).
+
+        Characters, bytes and byte pairs: those that begin with white space, `<eos>` with them. Word
+        pieces: those that go on no word. Of words every token does.
+        """
+        match self.kind:
+            case "word":
+                return np.ones(len(self), bool)
+            case "wordpiece":
+                return ~self.continues
+            case "char":
+                return np.array([token in BLANKS for token in self._tokens])
+            case "byte" | "bpe":
+                blanks = BLANKS.encode()
+                return np.array([token[:1] in blanks for token in self._bytes])
+
+    def located(self, line: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The tokens of a line, (n,), and where each begins and ends in it, (n, 2), in characters.
+
+        A line holds no newline. As `encode` of `adapted`, with the places in the line as it is
+        written. What has a place in common has part of a character, or of what lower case made of
+        it.
+        """
+        match self.kind:
+            case "word":
+                return self._located_words(line)
+            case "char":
+                normal = [self._normal(c) for c in line] if self.lowercase else line
+                ids, lengths = self.encode(line), np.fromiter(map(len, normal), np.int64)
+            case "byte":
+                ids = self.encode(line)
+                lengths = np.array([len(c.encode("utf-8", "surrogateescape")) for c in line])
+            case "bpe":
+                return self.pieces(line)
+            case "wordpiece":
+                return self.pieces(line.replace(UNK, "[UNK]"))  # which is as long
+        starts = np.repeat(np.arange(len(line)), lengths.astype(np.int64))
+        return ids, np.stack([starts, starts + 1], 1)
+
+    def _located_words(self, line: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        parts = [
+            (self._normal(part), begin + match.start())
+            for match in re.finditer(self._pattern, line)
+            for part, begin in (self._known(match[0]) if self._pieces is None else [(match[0], 0)])
+        ]
+        ids = np.array([self._ids[part] for part, _ in parts], np.int64)
+        ids[ids == NO_TOKEN] = self._ids[UNK]
+        spans = [(begin, begin + len(part)) for part, begin in parts]
+        return ids, np.array(spans, np.int64).reshape(-1, 2)
+
     def number(self, token: str, key: str) -> int:
         """The number of a token that a recipe names under `key`."""
         found = self.lookup(token).tolist()
@@ -409,6 +463,10 @@ class Tokenizer:
             return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
         return self._tokens[id]
 
+    def written(self, id: int) -> str:
+        """One token as `tokenizer.json` writes it."""
+        return self._tokens[id]
+
     def unknown(self, text: str) -> list[str]:
         """The words or characters of the text that the vocabulary lacks, in order, once each."""
         if self.unk is None or self.kind == "wordpiece":
@@ -428,10 +486,11 @@ class Tokenizer:
         """
         if self.kind != "word" or self._pieces is not None:
             return text
-        return re.sub(word_pattern(True), lambda word: " ".join(self._known(word[0])), text)
+        known = self._known
+        return re.sub(word_pattern(True), lambda w: " ".join(p for p, _ in known(w[0])), text)
 
-    def _known(self, word: str) -> list[str]:
-        """A word as known ones, where it can be had so."""
+    def _known(self, word: str) -> list[tuple[str, int]]:
+        """A word as known ones, where it can be had so, and where each begins in it."""
 
         def found(part: str) -> str | None:
             if self._normal(part) in self._ids:
@@ -439,8 +498,9 @@ class Tokenizer:
             return lower(part) if lower(part) in self._ids else None
 
         if (whole := found(word)) is not None:
-            return [whole]
-        return [found(part) or part for part in re.findall(word_pattern(False), word)]
+            return [(whole, 0)]
+        parts = re.finditer(word_pattern(False), word)
+        return [(found(part[0]) or part[0], part.start()) for part in parts]
 
     def _normal(self, text: str) -> str:
         return lower(text) if self.lowercase else text

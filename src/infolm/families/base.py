@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from infolm.config import Recipe
@@ -19,42 +18,57 @@ from infolm.data.ingest import Report
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation.measurement import Measurement
+from infolm.evaluation.scoring import ScoredSentence
+from infolm.families.options import EVALUATING, GENERATING, chosen, no_option
 from infolm.families.recorded import corpus_of, recipe_of
 from infolm.models.base import Capability, Model
 from infolm.objectives.base import Objective, Setup
 from infolm.registry import Registry
-from infolm.section import nearest
 from infolm.training import checkpoint
 from infolm.training.device import one_device
 from infolm.training.loop import Term, Validation
 from infolm.training.run import RunFolder
 
-Chosen = TypeVar("Chosen")
+Settings = TypeVar("Settings")
 
 
 def silent(stage: str, done: int, total: int) -> None:
     """A report of progress to nobody."""
 
 
-def chosen(kind: Callable[..., Chosen], options: Mapping[str, Any]) -> Chosen:
-    """Settings of a kind, a dataclass, from options by name; a sentence on those it lacks."""
+def settings_of(kind: Callable[..., Settings], given: Mapping[str, Any]) -> Settings:
+    """Settings of a kind, a dataclass, by name; a sentence on those it lacks."""
     known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
-    for name in options:
+    for name in given:
         if name not in known:
-            raise InfolmError(
-                f"there is no option '{name}' here{nearest(name, known)} (there are "
-                f"{', '.join(known)})"
-            )
-    return kind(**options)
+            raise no_option(name, known)
+    return kind(**given)
+
+
+class Table(NamedTuple):
+    """Rows under a header; right: the columns of numbers."""
+
+    header: list[str]
+    rows: list[list[str]]
+    right: frozenset[int] = frozenset()
 
 
 class Evaluation(NamedTuple):
     """measurements: also kept in the run's folder. warnings: why one should not be taken as it
-    stands. extra: what else a family found, by name."""
+    stands. tables: what else there is to show."""
 
     measurements: list[Measurement]
-    warnings: list[str]
-    extra: Mapping[str, Any] = MappingProxyType({})
+    warnings: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+
+
+class Writing(NamedTuple):
+    """texts: what was written. records: the same with all that belongs to it, by name. shown: as a
+    person reads it."""
+
+    texts: list[str]
+    records: list[dict[str, Any]]
+    shown: str | Table
 
 
 @dataclass(frozen=True)
@@ -79,15 +93,39 @@ class Run(ABC):
     def refusal(cls, run: "Run") -> str:
         """Why a run of another family will not do: '... is an encoder: take another run'."""
 
-    @abstractmethod
-    def measure(
-        self, splits: Sequence[str], options: Mapping[str, Any], report: Report = silent
-    ) -> Evaluation:
-        """What the family measures of the splits, by `options` by name; see `infolm.evaluate`."""
+    def evaluate(self, report: Report = silent, /, **given: Any) -> Evaluation:
+        """What the family measures, by its section of EVALUATING; see `infolm.evaluate`."""
+        return self.measure(chosen(EVALUATING, self.kind, self.folder.path, given), report)
+
+    def generate(self, report: Report = silent, /, **given: Any) -> Writing:
+        """What the model writes, by its section of GENERATING; see `infolm.generate`."""
+        return self.write(chosen(GENERATING, self.kind, self.folder.path, given), report)
+
+    @property
+    def kind(self) -> Capability:
+        """What the model can do, and so its family."""
+        return self.recipe.model.capability
 
     @abstractmethod
-    def write(self, num: int, seed: int, options: Mapping[str, Any]) -> list[str]:
-        """Texts, or a sentence why the family writes none; see `infolm.generate`."""
+    def measure(self, options: Any, report: Report) -> Evaluation:
+        """What the family measures. options: its section of EVALUATING."""
+
+    @abstractmethod
+    def write(self, options: Any, report: Report) -> Writing:
+        """What the model writes, or a refusal. options: the family's section of GENERATING."""
+
+    def score(self, texts: str | Sequence[str], **options: Any) -> list[ScoredSentence]:
+        """The surprisal of each token and word of texts, or why the family has none; see
+        `infolm.score`."""
+        raise InfolmError(self.unscored)
+
+    @property
+    def unscored(self) -> str:
+        """Why the run's model scores no text."""
+        return (
+            f"{self.folder.path} is {family_of(self.recipe).a}, and gives the next token no "
+            "probability: to score text take a run of a language model"
+        )
 
     @cached_property
     def corpus(self) -> Corpus:

@@ -1,8 +1,7 @@
 """A run of an encoder opened for use: measured by its own objective."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
 
@@ -16,8 +15,12 @@ from infolm.evaluation.contrastive import (
     contrastive_measurements,
     tallies,
 )
-from infolm.evaluation.measurement import Measurement
-from infolm.families.base import Evaluation, Run, silent
+from infolm.families.base import Evaluation, Run, Writing
+from infolm.families.contrastive.options import (
+    WRITES_NONE,
+    EncoderEvaluateOptions,
+    EncoderGenerateOptions,
+)
 from infolm.models.encoder import Encoder
 from infolm.nn.nce import Noise
 from infolm.objectives.base import Objective, Setup
@@ -72,28 +75,15 @@ class EncoderRun(Run):
             "left out; the standard error is from the spread of the batches"
         )
 
-    def measure(
-        self, splits: Sequence[str], options: Mapping[str, Any], report: Report = silent
-    ) -> Evaluation:
-        if options:
-            raise InfolmError(
-                f"{', '.join(options)}: {self.folder.path} is an encoder, which is measured by its "
-                "objective alone: leave this out"
-            )
-        return Evaluation(self.evaluate(splits, report), [])
+    def write(self, options: EncoderGenerateOptions, report: Report) -> Writing:
+        raise InfolmError(WRITES_NONE.format(self.folder.path))
 
-    def write(self, num: int, seed: int, options: Mapping[str, Any]) -> list[str]:
-        raise InfolmError(
-            f"{self.folder.path} is an encoder, which reads text and writes none: take a run of a "
-            "language model, or fine-tune this one with `infolm finetune`"
-        )
-
-    def evaluate(self, splits: Sequence[str], report: Report) -> list[Measurement]:
+    def measure(self, options: EncoderEvaluateOptions, report: Report) -> Evaluation:
         """The objective's loss and terms on the splits, and the hidden words of a BERT among all
         words; kept in the run's folder too."""
         objective = self._objective()
         results = []
-        for split in splits:
+        for split in options.splits:
 
             def progress(share: float, split: str = split) -> None:
                 report(f"measuring the {split} split", round(1000 * share), 1000)
@@ -108,7 +98,7 @@ class EncoderRun(Run):
                 found, split, self.method, self.item, self.convention
             )
         measurement.keep(self.folder.measurements, results)
-        return results
+        return Evaluation(results)
 
     def _objective(self) -> Objective:
         config, device = self.recipe.objective, self.model.device

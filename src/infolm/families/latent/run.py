@@ -1,7 +1,7 @@
 """A run of a model with a latent code opened for use: measured, written with, compared."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -36,14 +36,18 @@ from infolm.evaluation.ranking import (
     shortest,
 )
 from infolm.evaluation.reading import reading_measurements
-from infolm.families.base import Evaluation, Run, chosen, silent
+from infolm.families.base import Evaluation, Run, Table, Writing
+from infolm.families.latent.options import LatentEvaluateOptions, LatentGenerateOptions
+from infolm.families.options import flag
 from infolm.generation.latent import (
     GREEDY,
     MEAN,
     PERTURBED,
     SAMPLE,
+    Answer,
     SentenceWriter,
     places,
+    read_sentences,
     reconstruct,
 )
 from infolm.generation.sampling import SamplingSettings
@@ -54,6 +58,10 @@ from infolm.objectives.sentence import LatentObjectiveConfig
 NO_SAMPLES = (
     "samples and --perturb need a distribution of codes, and an auto-encoder learns none: "
     "take a run of objective.kind mim or vae"
+)
+NO_WIDTH = (
+    "Gaussian codes have a width, and classes have none: take --aggregated, --interpolate or plain "
+    "samples, or a run whose model.latent.kind is gaussian"
 )
 CODES = {
     "mean": "the mean of q(z | x)",
@@ -69,6 +77,14 @@ class LatentRun(Run):
     """A run of a model with a latent code of any kind."""
 
     model: LatentModel
+
+    @property
+    def unscored(self) -> str:
+        return (
+            f"{self.folder.path} has a latent code, so that the probability of a text is an "
+            "integral over codes: `infolm evaluate` gives bounds on it; to score each token take a "
+            "run of a language model"
+        )
 
     @classmethod
     def refusal(cls, run: Run) -> str:
@@ -150,29 +166,24 @@ class LatentRun(Run):
 
     # -- what is measured -------------------------------------------------------------------
 
-    def measure(
-        self, splits: Sequence[str], options: Mapping[str, Any], report: Report = silent
-    ) -> Evaluation:
-        """By the fields of `LatentSettings`."""
-        return Evaluation(*self.evaluate(splits, chosen(LatentSettings, options), report))
-
-    def write(self, num: int, seed: int, options: Mapping[str, Any]) -> list[str]:
-        """Sentences from codes of the prior, by the fields of `SamplingSettings`; without any, of
-        the likeliest words."""
-        if not self.has_distribution:
-            raise InfolmError(NO_SAMPLES)
-        settings = chosen(SamplingSettings, options) if options else GREEDY
-        return self.writer(settings, seed).sample(num, self.deviation)
-
-    def evaluate(
-        self, splits: Sequence[str], settings: LatentSettings, report: Report
-    ) -> tuple[list[Measurement], list[str]]:
-        """Bounds, codes and reconstructions of the splits, and what is to be said of them; kept in
-        the run's folder too."""
+    def measure(self, options: LatentEvaluateOptions, report: Report) -> Evaluation:
+        """Bounds, codes and reconstructions of the splits, or the ranking of a file's answers; kept
+        in the run's folder too."""
+        if options.rank:
+            return self._rank(options.rank, options, report)
+        settings = LatentSettings(
+            samples=options.nz,
+            weighted_samples=options.codes,
+            weighted_sentences=options.sentences,
+            eos=not options.no_eos,
+            seed=options.seed,
+            competitor=options.competitor,
+            sampled_words=options.bleu_words == "sampled",
+        )
         results: list[Measurement] = []
         remarks: list[str] = []
         weightings = self._weightings(settings, report)
-        for split in splits:
+        for split in options.splits:
             lines = self.lines(split)
             # The codes of training sentences are in the prior that is made of them.
             fair = [
@@ -184,7 +195,7 @@ class LatentRun(Run):
             results += [*found, *self._reconstructions(lines, split, settings, report)]
             remarks += said
         measurement.keep(self.folder.measurements, results)
-        return results, remarks
+        return Evaluation(results, remarks)
 
     def _reconstructions(
         self, lines: Lines, split: str, settings: LatentSettings, report: Report
@@ -242,13 +253,10 @@ class LatentRun(Run):
             for prior, each in choices.items()
         ]
 
-    def rank(
-        self, path: Path, report: Report, sampled: bool = False, seed: int = 1
-    ) -> list[Measurement]:
+    def _rank(self, path: Path, options: LatentEvaluateOptions, report: Report) -> Evaluation:
         """Which candidate of each question in a file is the right answer: by the codes, by the
-        words that it shares with the question, by its length, by chance.
-
-        sampled: codes are drawn from q(z | x), as in the paper, and else are its means."""
+        words that it shares with the question, by its length, by chance."""
+        sampled = options.z == "sampled"
         if not isinstance(self.model, SentenceModel) or self.model.config.latent.kind != "gaussian":
             raise InfolmError(
                 f"answers are ranked by Gaussian codes of sentences, which {self.folder.path} has "
@@ -259,7 +267,7 @@ class LatentRun(Run):
         unit = not self.has_distribution
         if sampled:
             self.check_distribution("--z sampled")
-        drawn = seed if sampled else None
+        drawn = options.seed if sampled else None
         found = rank(self.model, self.tokenizer, questions, sampled=drawn, unit=unit, report=stage)
         results: list[Measurement] = []
         for method, ranking in (
@@ -270,4 +278,81 @@ class LatentRun(Run):
         ):
             results += ranking_measurements(ranking, split=path.name, method=method, notes=notes)
         measurement.keep(self.folder.measurements, results)
-        return results
+        return Evaluation(results)
+
+    # -- what is written --------------------------------------------------------------------
+
+    def write(self, options: LatentGenerateOptions, report: Report) -> Writing:
+        """Sentences from codes."""
+        settings = options.settings(self.tokenizer)
+        settings = settings if options.drawing else replace(settings, greedy=True)
+        writer = self.writer(settings, options.seed, options.longest, options.unknown)
+        if not self._gaussian:
+            wide = {"perturb": options.perturb, "deviation": options.deviation is not None}
+            if widths := [flag(name) for name, value in wide.items() if value]:
+                raise InfolmError(f"{', '.join(widths)}: {NO_WIDTH}")
+        scale = MEAN
+        if options.z == "sampled":
+            self.check_distribution("--z sampled")
+            scale = SAMPLE
+        if options.interpolate:
+            texts = writer.interpolate(*options.interpolate, options.steps, scale)
+            return _lines(texts, [{"step": i, "text": text} for i, text in enumerate(texts)])
+        if options.reconstruct:
+            return self._written_anew(writer, options.reconstruct)
+        if options.neighbours:
+            return self._neighbours(writer, options.neighbours, options.num, report)
+        if options.answer:
+            return _answers(writer.answer(options.answer, scale=scale))
+        if not self.has_distribution:
+            raise InfolmError(NO_SAMPLES)
+        if options.perturb:
+            texts = writer.perturb(options.perturb, options.num, options.scale)
+            return _lines(texts, [{"sentence": options.perturb, "text": text} for text in texts])
+        if options.aggregated:
+            texts = writer.sample_aggregated(self.lines("train"), options.num)
+        else:
+            deviation = self.deviation if options.deviation is None else options.deviation
+            texts = writer.sample(options.num, deviation)
+        return _lines(texts, [{"text": text} for text in texts])
+
+    def _written_anew(self, writer: SentenceWriter, path: Path) -> Writing:
+        """The sentences of a file, from the middle of q(z | x) and from elsewhere in it."""
+        scales = self.scales
+        lines = writer.read(read_sentences(path))
+        found = writer.reconstruct(lines, list(scales.values()))
+        records = [
+            {"sentence": each.sentence, **dict(zip(scales, each.written, strict=True))}
+            for each in found
+        ]
+        width = max(map(len, ["sentence", *scales]))
+        shown = [
+            "\n".join(f"{name:{width}}  {text}" for name, text in record.items())
+            for record in records
+        ]
+        return Writing([each.written[0] for each in found], records, "\n\n".join(shown))
+
+    def _neighbours(
+        self, writer: SentenceWriter, sentence: str, num: int, report: Report
+    ) -> Writing:
+        """Training sentences whose codes are nearest, with their distances."""
+        stage = partial(report, "encoding the train split")
+        (near,) = writer.neighbours([sentence], self.lines("train"), num, stage)
+        digits = 3 if self._gaussian else 0  # where it is a number of variables
+        shown = [f"{each.distance:8.{digits}f}  {each.sentence}" for each in near]
+        texts = [each.sentence for each in near]
+        return Writing(texts, [each._asdict() for each in near], "\n".join(shown))
+
+    @property
+    def _gaussian(self) -> bool:
+        return self.model.config.latent.kind == "gaussian"
+
+
+def _lines(texts: list[str], records: list[dict[str, Any]]) -> Writing:
+    return Writing(texts, records, "\n".join(texts))
+
+
+def _answers(answers: Sequence[Answer]) -> Writing:
+    rows = [[str(a.words), a.text or "(no '?' was written)", a.written] for a in answers]
+    shown = Table(["words", "answer", "written"], rows, frozenset({0}))
+    return Writing([a.text for a in answers], [a._asdict() for a in answers], shown)

@@ -3,7 +3,7 @@
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +12,7 @@ from infolm.data.corpora import truth
 from infolm.data.episodes import EpisodesConfig, marker
 from infolm.data.ingest import Report
 from infolm.data.stream import StreamConfig
+from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError, RunError
 from infolm.evaluation import dynamic, measurement, suite
 from infolm.evaluation.dynamic import (
@@ -27,12 +28,19 @@ from infolm.evaluation.generated import least_tokens
 from infolm.evaluation.likelihood import Progress
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.method import STATIC, Method
-from infolm.evaluation.monte_carlo import AdaptedBy, MonteCarloSettings
+from infolm.evaluation.monte_carlo import MonteCarloSettings
 from infolm.evaluation.neural_cache import CacheSettings, WordChange
-from infolm.evaluation.reverse import LEAST_TOKENS, SMALL, Rows, Yardstick, stretches
+from infolm.evaluation.reverse import LEAST_TOKENS, Rows, Yardstick, stretches
+from infolm.evaluation.scoring import ScoredSentence
 from infolm.evaluation.suite import Subject
-from infolm.families.base import Evaluation, Run, chosen, family_of, silent
-from infolm.generation.sampling import SamplingSettings
+from infolm.families.base import Evaluation, Run, Table, Writing, family_of, settings_of
+from infolm.families.running.options import (
+    TUNE,
+    TUNED,
+    LanguageEvaluateOptions,
+    LanguageGenerateOptions,
+)
+from infolm.families.running.scoring import NeuralScorer, ScoreSettings, sentences_of
 from infolm.generation.text import STREAMS, write, write_long
 from infolm.models.language import LanguageModel
 from infolm.nn.softmax import Tempering
@@ -43,8 +51,6 @@ from infolm.training.device import one_device
 BMI = BmiConfig.kind
 WORDS_OF_SETTINGS = {"rule", "mean"}
 """Settings that are words; all others are numbers."""
-TUNE, TUNED = "tune", "tuned"
-"""Requests for settings found on the validation split: now, or before if they still hold."""
 
 WRITTEN = "generated"
 """The split of what a model wrote."""
@@ -57,42 +63,6 @@ STARTS = {
     "sgd": DynamicSettings(rate=0.1, decay=1e-3, rule="sgd"),
 }
 """Where the tuning of dynamic evaluation begins."""
-CHUNK = 200
-"""Tokens that a model reads at a time."""
-GENERATED = 200_000
-"""Tokens that are written to be measured; BMI takes six million."""
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a person wants measured besides the static model; None, 0 or False: not that.
-
-    temperature, dynamic, cache: TUNE, TUNED or values. monte_carlo: the number of masks; rate: the
-    factor on the dropout rates, TUNE, TUNED or a number. segment: None for the usual, or tuned.
-    reverse, information: of `generated` tokens that the model writes; real: of as many of the
-    training text too. yardstick: the size of the model that learns from them; stride: tokens from
-    pair to pair of segments.
-    """
-
-    temperature: str | None = None
-    tempering: Tempering = "mixture"
-    dynamic: str | None = None
-    rule: Rule = "rms"
-    segment: int | None = None
-    mean: MeanOver = "all"
-    statistics: StatisticsSettings = USUAL
-    monte_carlo: int = 0
-    rate: str = "1"
-    adaptation: AdaptedBy = "own"
-    seed: int = 1
-    cache: str | None = None
-    episodic: bool = False
-    reverse: bool = False
-    information: bool = False
-    generated: int = GENERATED
-    real: bool = False
-    yardstick: Yardstick = SMALL
-    stride: int | None = None
 
 
 @dataclass(frozen=True)
@@ -279,18 +249,20 @@ class LanguageRun(Run):
         statistics = self.statistics(method.dynamic, report)
         return Subject(self.model, self.tokenizer, chunk, report, statistics)
 
-    def _episodes(self, asked: Asked, chunk: int, report: Report) -> tuple[int | None, list[float]]:
+    def _episodes(
+        self, options: LanguageEvaluateOptions, report: Report
+    ) -> tuple[int | None, list[float]]:
         """What counts in a sentence that is read by itself, and the temperatures to measure."""
         feed = self.recipe.feed
         after = marker(feed, self.tokenizer) if isinstance(feed, EpisodesConfig) else None
-        if asked.temperature is None:
+        if options.temperature is None:
             return after, [1.0]
-        if asked.temperature not in (TUNE, TUNED):
-            return after, [1.0, _number(asked.temperature, "--temperature", positive=True)]
-        tempering = self._tempering(asked)
-        subject = self._subject(chunk, report)
+        if options.temperature not in (TUNE, TUNED):
+            return after, [1.0, _number(options.temperature, "--temperature", positive=True)]
+        tempering = self._tempering(options)
+        subject = self._subject(options.chunk, report)
         found = self._kept(
-            asked.temperature,
+            options.temperature,
             self.folder.tuned("temperature", "episodic"),
             "each sentence by itself" + WITHIN[tempering],
             lambda: {
@@ -301,91 +273,77 @@ class LanguageRun(Run):
         )
         return after, [1.0, _built(_Temperature, found, "temperature").temperature]
 
-    def _tempering(self, asked: Asked) -> Tempering:
+    def _tempering(self, options: LanguageEvaluateOptions) -> Tempering:
         """With one expert, the softmax is the mixture."""
-        return asked.tempering if self.model.softmax.experts > 1 else "mixture"
+        return options.tempering if self.model.softmax.experts > 1 else "mixture"
 
     # -- what is measured -------------------------------------------------------------------
 
-    def methods(self, asked: Asked, chunk: int, report: Report) -> list[Method]:
+    def methods(self, options: LanguageEvaluateOptions, report: Report) -> list[Method]:
         """The static model, each method asked for alone, and all of them together.
 
         Tuned in this order: dynamic evaluation and the dropout rates, each by itself; then, each
         with the ones before it in place, the temperature and the cache.
         """
-        adapting = samples = None
-        tempering = self._tempering(asked)
-        if asked.dynamic:
+        adapting, samples, chunk = None, None, options.chunk
+        tempering = self._tempering(options)
+        if options.dynamic:
             adapting = self.dynamic_settings(
-                asked.dynamic, asked.rule, asked.segment, report, asked.mean, asked.statistics
+                options.dynamic,
+                options.dynamic_rule,
+                options.segment,
+                report,
+                options.dynamic_mean,
+                statistics_settings(options.dynamic_statistics),
             )
-        if asked.monte_carlo:
+        if options.mc:
             span = self.recipe.feed.bptt if isinstance(self.recipe.feed, StreamConfig) else chunk
             samples = MonteCarloSettings(
-                asked.monte_carlo, span=span, seed=asked.seed, adaptation=asked.adaptation
+                options.mc, span=span, seed=options.seed, adaptation=options.mc_adaptation
             )
-            rate = self.dropout_factor(asked.rate, samples, chunk, report)
+            rate = self.dropout_factor(options.mc_rate, samples, chunk, report)
             samples = replace(samples, rate=rate)
         lines = [STATIC, Method(dynamic=adapting), Method(monte_carlo=samples)]
         together = Method(dynamic=adapting, monte_carlo=samples)
-        if request := asked.temperature:
+        if request := options.temperature:
             both = dict.fromkeys((STATIC, together))
             taus = {
                 each: self.temperature(request, chunk, report, each, tempering) for each in both
             }
             lines.append(replace(STATIC, temperature=taus[STATIC], tempering=tempering))
             together = replace(together, temperature=taus[together], tempering=tempering)
-        if request := asked.cache:
+        if request := options.cache:
             both = dict.fromkeys((STATIC, together))
             caches = {each: self.cache_settings(request, chunk, report, each) for each in both}
             lines.append(replace(STATIC, cache=caches[STATIC]))
             together = replace(together, cache=caches[together])
         return list(dict.fromkeys([*lines, together]))
 
-    def measure(
-        self, splits: Sequence[str], options: Mapping[str, Any], report: Report = silent
-    ) -> Evaluation:
-        """By the fields of `Asked`, and `chunk`, `streams` and `baseline` of `evaluate`."""
-        of_reading = {"chunk": CHUNK, "streams": 1, "baseline": False}
-        asked = chosen(Asked, {k: v for k, v in options.items() if k not in of_reading})
-        read = {name: options.get(name, usual) for name, usual in of_reading.items()}
-        return self.evaluate(splits, asked, **read, report=report)
+    def score(self, texts: str | Sequence[str], **options: Any) -> list[ScoredSentence]:
+        """By the fields of `ScoreSettings`: context, eos, unit, top, and methods."""
+        settings = settings_of(ScoreSettings, options)
+        return NeuralScorer(self).score(sentences_of(texts), settings)
 
-    def write(self, num: int, seed: int, options: Mapping[str, Any]) -> list[str]:
-        """Continuations of `prompt`, of `tokens` tokens, by the fields of `SamplingSettings`."""
-        own = {"prompt": "", "tokens": 100}
-        prompt, tokens = (options.get(name, usual) for name, usual in own.items())
-        settings = {name: value for name, value in options.items() if name not in own}
-        sampling = chosen(SamplingSettings, settings)
-        return write(self.model, self.tokenizer, prompt, tokens, num, seed, sampling)
-
-    def evaluate(
-        self,
-        splits: Sequence[str],
-        asked: Asked,
-        chunk: int,
-        streams: int,
-        baseline: bool,
-        report: Report,
-    ) -> Evaluation:
+    def measure(self, options: LanguageEvaluateOptions, report: Report) -> Evaluation:
         """The model as it is, by each method asked for, and what it writes; see `suite`."""
-        episodic = asked.episodic or isinstance(self.recipe.feed, EpisodesConfig)
-        _check(asked, streams, episodic)
-        self._check_text(asked)
+        splits, chunk, streams = options.splits, options.chunk, options.streams
+        episodic = options.episodic or isinstance(self.recipe.feed, EpisodesConfig)
+        _check(options, episodic)
+        self._check_text(options)
         known = truth(self.recipe.data, self.tokenizer)
         true = suite.true_log_probs(known, self.corpus, splits)
         results: list[Measurement] = []
         changes: list[WordChange] = []
-        if baseline:
+        if options.baseline:
             results += suite.baseline(self.corpus, splits, true, report)
-        after, temperatures = self._episodes(asked, chunk, report) if episodic else (None, [])
-        methods = [] if episodic else self.methods(asked, chunk, report)
+        after, temperatures = self._episodes(options, report) if episodic else (None, [])
+        methods = [] if episodic else self.methods(options, report)
         subject = self._subject(chunk, report, *methods[-1:])
         for name in splits:
             split = self.corpus.splits[name]
             if episodic:
                 results += suite.evaluate_episodic(
-                    subject, split, name, after, temperatures, self._tempering(asked)
+                    subject, split, name, after, temperatures, self._tempering(options)
                 )
             elif streams > 1:
                 results += suite.evaluate_parallel(subject, split, name, streams, true.get(name))
@@ -394,12 +352,29 @@ class LanguageRun(Run):
                 results += measured
         results += suite.language(known, true)
         results += self._of_critic(subject, splits)
-        found, warnings = self._of_texts(subject, splits, asked, true)
+        found, warnings = self._of_texts(subject, options, true)
         results += found
         order = [*splits, WRITTEN, "train"]
         results.sort(key=lambda result: order.index(result.split))
         measurement.keep(self.folder.measurements, results)
-        return Evaluation(results, warnings, {"words": changes})
+        shown = changes and options.words
+        tables = [_words(changes, self.tokenizer, options.words)] if shown else []
+        return Evaluation(results, warnings, tables)
+
+    def write(self, options: LanguageGenerateOptions, report: Report) -> Writing:
+        """Continuations of the prompt."""
+        o, cache = options, None
+        if o.cache:
+            cache = self.cache_settings(o.cache, LanguageEvaluateOptions.chunk, report)
+        sampling = o.settings(self.tokenizer)
+        texts = write(
+            self.model, self.tokenizer, o.prompt, o.tokens, o.num, o.seed, sampling, cache
+        )
+        shown = [text.strip("\n") for text in texts]
+        if o.num > 1:
+            shown = [f"--- {i} ---\n{text}" for i, text in enumerate(shown, 1)]
+        records = [{"prompt": o.prompt, "text": text} for text in texts]
+        return Writing(texts, records, "\n".join(shown))
 
     def _of_critic(self, subject: Subject, splits: Sequence[str]) -> list[Measurement]:
         """Of a run with BMI, what its critic knows of each split; nothing where there is none."""
@@ -412,57 +387,60 @@ class LanguageRun(Run):
                 results += suite.critic(subject, bmi, pairs, name)
         return results
 
-    def _check_text(self, asked: Asked) -> None:
+    def _check_text(self, options: LanguageEvaluateOptions) -> None:
         """Refuse a text that cannot be written or is too short, before any work."""
-        if not (asked.reverse or asked.information):
+        if not options.writes:
             return
         if isinstance(self.recipe.feed, EpisodesConfig):
             raise InfolmError(
                 "--reverse and --mi need a running text, and this run was trained on single "
                 "sentences: leave them out, or train it with feed.kind=stream"
             )
-        least = least_tokens(STREAMS, asked.stride) if asked.information else LEAST_TOKENS
-        if asked.generated < least:
+        least = least_tokens(STREAMS, options.stride) if options.mi else LEAST_TOKENS
+        if options.generated < least:
             raise InfolmError(
-                f"--generated {asked.generated} is too short a text to measure: take {least} at "
+                f"--generated {options.generated} is too short a text to measure: take {least} at "
                 "least"
             )
         there = len(self.corpus.splits["train"].tokens)
-        if asked.real and there < STREAMS * -(-asked.generated // STREAMS):
+        if options.real and there < STREAMS * -(-options.generated // STREAMS):
             raise InfolmError(
                 f"--real compares with as many tokens of the training text, which has {there:,}: "
                 f"take --generated {there // STREAMS * STREAMS} at most, or leave out --real"
             )
 
     def _of_texts(
-        self, subject: Subject, splits: Sequence[str], asked: Asked, true: suite.TrueLogProbs
+        self, subject: Subject, options: LanguageEvaluateOptions, true: suite.TrueLogProbs
     ) -> tuple[list[Measurement], list[str]]:
         """What was asked of the text that the model writes and of real text, and warnings."""
         results: list[Measurement] = []
         warnings: list[str] = []
-        measured_on = {name: self.corpus.splits[name] for name in splits}
-        for split, source, text in self._texts(asked, subject.progress("writing")):
-            if asked.reverse:
+        measured_on = {name: self.corpus.splits[name] for name in options.splits}
+        size = Yardstick.parse(options.yardstick)
+        for split, source, text in self._texts(options, subject.progress("writing")):
+            if options.reverse:
                 fabric = one_device("auto")
                 results += suite.reverse(
-                    subject, text, source, measured_on, true, asked.seed, fabric, asked.yardstick
+                    subject, text, source, measured_on, true, options.seed, fabric, size
                 )
-            if asked.information:
+            if options.mi:
                 found, said = suite.information(
-                    subject, text, split, source, asked.seed, asked.stride
+                    subject, text, split, source, options.seed, options.stride
                 )
                 results += found
                 warnings += said
         return results, warnings
 
-    def _texts(self, asked: Asked, progress: Progress) -> Iterator[tuple[str, str, Rows]]:
+    def _texts(
+        self, options: LanguageEvaluateOptions, progress: Progress
+    ) -> Iterator[tuple[str, str, Rows]]:
         """The texts to measure, (STREAMS, T): of which split, what it is, and its tokens."""
-        if not (asked.reverse or asked.information):
+        if not options.writes:
             return
-        seed = asked.seed
-        written = write_long(self.model, self.tokenizer.eos, asked.generated, seed, progress)
+        seed = options.seed
+        written = write_long(self.model, self.tokenizer.eos, options.generated, seed, progress)
         yield WRITTEN, f"{written.size:,} tokens that the model wrote (seed {seed})", written
-        if asked.real:
+        if options.real:
             source = f"{written.size:,} tokens of the training text itself (seed {seed})"
             yield "train", source, stretches(self.corpus.splits["train"].tokens, *written.shape)
 
@@ -514,15 +492,29 @@ def _are_settings(found: Any) -> bool:
     )
 
 
-def _check(asked: Asked, streams: int, episodic: bool) -> None:
-    walks = bool(asked.dynamic or asked.monte_carlo or asked.cache)
+def _check(options: LanguageEvaluateOptions, episodic: bool) -> None:
+    streams = options.streams
+    walks = bool(options.dynamic or options.mc or options.cache)
     if episodic and (walks or streams > 1):
         raise InfolmError(
             "where each sentence is read by itself only the temperature can be added: leave out "
             "--dynamic, --mc, --cache and --streams"
         )
-    if streams > 1 and (walks or asked.temperature):
+    if streams > 1 and (walks or options.temperature):
         raise InfolmError("the static model alone is read in parallel: leave out --streams")
+
+
+def _words(changes: list[WordChange], tokenizer: Tokenizer, number: int) -> Table:
+    """Table 3 of Merity et al. (2017): where the cache helps, and where it hurts."""
+    header = ["hurt most", "count", "change", "helped most", "count", "change"]
+
+    def cells(change: WordChange) -> list[str]:
+        return [tokenizer.token(change.token), f"{change.count:,}", f"{change.change:.2f}"]
+
+    pairs = zip(changes[::-1][:number], changes[:number], strict=True)
+    return Table(
+        header, [[*cells(hurt), *cells(helped)] for hurt, helped in pairs], frozenset({1, 2, 4, 5})
+    )
 
 
 WITHIN = {"mixture": "", "expert": ", temperature within each expert"}

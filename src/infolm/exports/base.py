@@ -1,0 +1,88 @@
+"""An export: a trained model in the form that another program reads.
+
+A form is a class with `kind`, registered where it is defined, one file each. Its fields are the
+options it takes, and its methods are named after the capabilities it can hold: `language`, `latent`
+and `encoder`. What has no method is refused with a sentence.
+"""
+
+import os
+from abc import ABC
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+from infolm import files
+from infolm.errors import InfolmError, RunError
+from infolm.families.base import Run, family_of
+from infolm.registry import Registry
+
+
+class Export(ABC):
+    """One form.
+
+    kind: its name after --to. reads: who reads it, after 'for'. Each option is a field of the
+    subclass, a dataclass; `needs` says of an option what it is of.
+    """
+
+    kind: ClassVar[str]
+    reads: ClassVar[str]
+    needs: ClassVar[Mapping[str, str]] = {}
+
+    def write(self, run: Run, making: Path) -> None:
+        """Write the run's model as the file or folder `making`, which does not exist yet."""
+        capability = run.recipe.model.capability
+        writer = getattr(self, capability, None)
+        if writer is None:
+            held = [family.a for name, family in _families().items() if hasattr(self, name)]
+            raise InfolmError(
+                f"{run.folder.path} is {family_of(run.recipe).a}, which --to {self.kind} cannot "
+                f"hold: take a run that is {' or '.join(held)}, or another --to"
+            )
+        writer(run, making)
+
+
+EXPORTS: Registry[Export] = Registry("infolm.exports")
+
+
+def _families() -> Mapping[str, Any]:
+    from infolm.families.base import FAMILIES
+
+    return FAMILIES
+
+
+def made(kind: str, options: Mapping[str, Any]) -> Export:
+    """The form of this name with these options, those that are None left out."""
+    if kind not in EXPORTS:
+        raise InfolmError(f"--to is {', '.join(EXPORTS)}, not '{kind}'")
+    given = {name: value for name, value in options.items() if value is not None}
+    form = EXPORTS[kind]
+    own = {field.name for field in fields(form)}  # type: ignore[arg-type]
+    for name in given:
+        if name not in own:
+            home = next(each for each in EXPORTS.values() if name in each.needs)
+            raise InfolmError(f"--{name} is of {home.needs[name]}: add --to {home.kind}")
+    return form(**given)
+
+
+def export(run: Run, form: Export, out: Path) -> None:
+    """Write `out`, whole or not at all."""
+    if out.exists():
+        raise InfolmError(f"{out} exists already: name another with --out")
+    with whole(out) as making:
+        form.write(run, making)
+
+
+@contextmanager
+def whole(out: Path) -> Iterator[Path]:
+    """A name to write a file or a folder to, which then becomes `out`; or no trace is left."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        files.sweep(out.parent, out.name)
+        with files.scratch_folder(out.parent, f".{out.name}") as scratch:
+            making = scratch / out.name
+            yield making
+            os.replace(making, out)
+    except OSError as error:
+        raise RunError(f"{out} cannot be made ({error}): choose another --out") from error

@@ -1,0 +1,67 @@
+"""The model card: a README with what a model is, how it was measured and how to use it."""
+
+from pathlib import Path
+
+from infolm.evaluation import measurement
+from infolm.evaluation.measurement import Measurement
+from infolm.families.base import Run
+
+
+def model_card(run: Run, use: str, licence: str | None = None) -> str:
+    """Markdown with the metadata that model hubs read; use: a few lines of Python."""
+    recipe, model = run.recipe, run.model
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    described = recipe.model.described(recipe.objective.kind)
+    lines = [
+        "---",
+        f"license: {licence or 'unknown'}",
+        "library_name: transformers",
+        "tags: [infolm]",
+        "---",
+        f"# {recipe.title or run.folder.path.name}",
+        "",
+        f"{described} with {parameters:,} parameters, trained with infolm on {_text(run)}.",
+        "" if licence else "The licence was not named: ask the author before you pass it on.",
+        "",
+        "```python",
+        use.rstrip(),
+        "```",
+        "",
+        *_measurements(run.folder.measurements),
+        "## Recipe",
+        "",
+        "```yaml",
+        run.folder.recipe.read_text(encoding="utf-8").rstrip(),
+        "```",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _text(run: Run) -> str:
+    """What it was trained on; of a person's own file only its name."""
+    data = run.recipe.data
+    return data.path.name if data.path else str(data.corpus)
+
+
+def _measurements(path: Path) -> list[str]:
+    found = measurement.read(path)
+    if not found:
+        return ["It has not been measured yet: `infolm evaluate RUN`, then export again.", ""]
+    conventions = dict.fromkeys(each.convention for each in found)
+    return [
+        "## Measurements",
+        "",
+        "| split | method | metric | value | standard error | unit | tokens |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        *map(_row, found),
+        "",
+        *(f"Convention: {convention}" for convention in conventions),
+        "",
+    ]
+
+
+def _row(m: Measurement) -> str:
+    error = "" if m.stderr is None else f"{m.stderr:.3g}"
+    cells = [m.split, m.method, m.metric, f"{m.value:.5g}", error, m.unit, f"{m.tokens:,}"]
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"

@@ -1,0 +1,259 @@
+"""The options of `evaluate` and `generate`: typed sections that a family declares.
+
+A family's module `options` registers a section for each of the two, a dataclass whose fields say
+all about an option:
+
+    @EVALUATING.register
+    @dataclass(frozen=True, kw_only=True)
+    class LanguageEvaluateOptions(EvaluateOptions):
+        kind = "language"
+        mc: Annotated[int, Option("With so many dropout masks.", least=0)] = 0
+        mc_rate: Annotated[str, Option("Times the dropout rates.", needs=(OF_MC,))] = "1"
+
+The command line's options are the union over the families, and `infolm.evaluate` takes the same
+names. What one option needs of another stands beside it. An option that another family has is
+refused with that family's reason. Modules of options import nothing heavy: help is made of them.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import Field, dataclass, fields
+from pathlib import Path
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    get_args,
+    get_origin,
+)
+
+from infolm.errors import InfolmError
+from infolm.registry import Registry
+
+if TYPE_CHECKING:
+    from infolm.data.tokens import Tokenizer
+    from infolm.generation.sampling import SamplingSettings
+
+
+class Needs(NamedTuple):
+    """What an option is of use with: where `met` of the section fails, the sentence is said."""
+
+    met: Callable[[Any], Any]
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is said of an option, beside its type and default.
+
+    metavar: what its value is called. panel: where the help lists it. least: its smallest value.
+    usual: the default in words, where the value does not tell. alone: the value that is meant
+    where the command line gives none. needs: checked in order, once it differs from its default.
+    """
+
+    help: str
+    metavar: str | None = None
+    panel: str | None = None
+    least: float | None = None
+    usual: str = ""
+    alone: str | None = None
+    needs: tuple[Needs, ...] = ()
+
+
+class Described(NamedTuple):
+    """An option of a section: its type without None, as None is "not given"."""
+
+    name: str
+    annotation: Any
+    type: Any
+    default: Any
+    option: Option
+    section: "type[Options]"
+
+    @property
+    def flag(self) -> str:
+        return flag(self.name)
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """The values of one that is a word out of some."""
+        return get_args(self.type) if get_origin(self.type) is Literal else ()
+
+
+def flag(name: str) -> str:
+    """mc_rate -> --mc-rate."""
+    return f"--{name.replace('_', '-')}"
+
+
+ACCEPTED: dict[Any, tuple[Callable[[Any], Any], tuple[type, ...]]] = {
+    bool: (bool, (bool,)),
+    int: (int, (int,)),
+    float: (float, (int, float)),
+    str: (str, (str, int, float)),
+    Path: (Path, (str, type(Path()))),
+    tuple: (tuple, (tuple, list)),
+}
+"""Of each type of an option, what makes a value of it, and from what."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """A section of options: checked when it is made.
+
+    kind: the family's. foreign: why a run of this family refuses all others' options; elsewhere:
+    why runs of other families refuse this one's, unless they have a reason of their own. Both
+    name the run as {}.
+    """
+
+    kind: ClassVar[str]
+    foreign: ClassVar[str] = ""
+    elsewhere: ClassVar[str] = "{} is of a family that has no such option: leave this out"
+
+    def __post_init__(self) -> None:
+        for each in described(type(self)).values():
+            value = getattr(self, each.name)
+            if value != each.default:
+                object.__setattr__(self, each.name, _checked(each, value))
+                for needs in each.option.needs:
+                    if not needs.met(self):
+                        raise InfolmError(needs.sentence)
+
+
+def _checked(option: Described, value: Any) -> Any:
+    """The value in the option's type, or a refusal."""
+    if option.choices:
+        if value not in option.choices:
+            raise InfolmError(f"{option.flag} is {' or '.join(option.choices)}, not '{value}'")
+        return value
+    made, accepted = ACCEPTED[get_origin(option.type) or option.type]
+    if type(value) not in accepted:
+        raise InfolmError(f"{option.flag} is of type {made.__name__}, not {value!r}")
+    least = option.option.least
+    if least is not None and not value >= least:
+        raise InfolmError(f"{option.flag} is {least:g} or more, not {value}")
+    return made(value)
+
+
+Seed = Annotated[int, Option("Of the random numbers of --mc, --reverse and --mi.", least=0)]
+"""Of an evaluation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(Options):
+    """What every family's evaluation has."""
+
+    measured: ClassVar[tuple[str, ...]] = ("valid", "test")
+    """The splits that are."""
+
+    split: Annotated[
+        str | None,
+        Option("valid or test; of a model with a latent code also train.", usual="both"),
+    ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.split in (None, *self.measured):
+            return
+        if self.split == "train":
+            raise InfolmError(
+                "--split is valid or test: this run has no latent code, so train is refused"
+            )
+        raise InfolmError(
+            f"--split is valid or test, or train of a model with a latent code, not '{self.split}'"
+        )
+
+    @property
+    def splits(self) -> list[str]:
+        return [self.split] if self.split else ["valid", "test"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateOptions(Options):
+    """What every family's writing has: nothing in common."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingOptions(GenerateOptions):
+    """How many samples, and how a next word is drawn; see `generation.sampling`."""
+
+    num: Annotated[int, Option("How many samples.", least=1)] = 1
+    seed: Annotated[int, Option("The same seed gives the same text.")] = 1
+    temperature: Annotated[float, Option("Below 1 safer, above 1 wilder.")] = 1.0
+    top_k: Annotated[int | None, Option("Among the K likeliest tokens.")] = None
+    top_p: Annotated[float | None, Option("Nucleus: the likeliest with mass P.")] = None
+    eta: Annotated[float | None, Option("Eta sampling with this epsilon.")] = None
+    typical: Annotated[float | None, Option("Locally typical with mass P.")] = None
+    greedy: Annotated[bool, Option("Always the likeliest token.")] = False
+    no_unk: Annotated[bool, Option("Never write <unk>.")] = False
+
+    def settings(self, tokenizer: "Tokenizer") -> "SamplingSettings":
+        """These in the numbers of a vocabulary."""
+        from infolm.generation.sampling import SamplingSettings
+
+        unk = tokenizer.unk
+        forbid = (unk,) if self.no_unk and unk is not None else ()
+        names = ("temperature", "top_k", "top_p", "eta", "typical", "greedy")
+        return SamplingSettings(**{name: getattr(self, name) for name in names}, forbid=forbid)
+
+
+Section = TypeVar("Section", bound=Options)
+
+EVALUATING: Registry[EvaluateOptions] = Registry("infolm.families", "options")
+GENERATING: Registry[GenerateOptions] = Registry("infolm.families", "options")
+
+
+def described(section: type[Options]) -> dict[str, Described]:
+    """The options of a section, by name, in the order of its fields."""
+    return {field.name: _described(field, section) for field in fields(section)}
+
+
+def _described(field: "Field[Any]", section: type[Options]) -> Described:
+    annotation, option = get_args(field.type)
+    kind = annotation
+    if get_origin(annotation) is UnionType:
+        (kind,) = (each for each in get_args(annotation) if each is not type(None))
+    return Described(field.name, annotation, kind, field.default, option, section)
+
+
+def union(sections: Mapping[str, type[Section]]) -> dict[str, Described]:
+    """The options of all families, by name; where several have one, as the first describes it."""
+    found: dict[str, Described] = {}
+    for section in sections.values():
+        found = {**found, **{k: v for k, v in described(section).items() if k not in found}}
+    return found
+
+
+def no_option(name: str, known: Collection[str]) -> InfolmError:
+    """What is said of an option that nothing has."""
+    from infolm.section import nearest
+
+    return InfolmError(
+        f"there is no option '{name}' here{nearest(name, known)} (there are {', '.join(known)})"
+    )
+
+
+def chosen(
+    sections: Mapping[str, type[Section]], kind: str, run: object, given: Mapping[str, Any]
+) -> Section:
+    """The section of a family with the values given by name, or a refusal.
+
+    run: how a sentence names the run. Defaults of other families' options count as not given.
+    """
+    section, known = sections[kind], union(sections)
+    own = described(section)
+    for name in given:
+        if name not in known:
+            from infolm.section import nearest
+
+            raise InfolmError(
+                f"there is no option '{name}' here{nearest(name, own)} (there are {', '.join(own)})"
+            )
+    foreign = [known[k] for k, v in given.items() if k not in own and v != known[k].default]
+    if foreign:
+        why = section.foreign or foreign[0].section.elsewhere
+        raise InfolmError(f"{', '.join(each.flag for each in foreign)}: {why.format(run)}")
+    return section(**{name: value for name, value in given.items() if name in own})
