@@ -72,7 +72,7 @@ def recipes(text: Path) -> dict[str, Recipe]:
             averaging={"kind": "two-tailed"},
         ),
         "bmi": _running(
-            text, NO_DROPOUT, regularisers={"bmi": {"weight": 0.3, "batch": 5, "switch": 0}}
+            text, NO_DROPOUT, regularisers={"bmi": {"weight": 0.3, "batch": 7, "switch": 0}}
         ),
         "mim": _sentences(text, {"kind": "mim"}),
         "vae": _sentences(text, vae, size=3, batch_norm=0.5),

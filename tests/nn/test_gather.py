@@ -32,7 +32,7 @@ def loss_of(rank, count):
     parts = [part.clone().requires_grad_() for part in parts]
     a, vectors, b, whole, rows = parts
     shares = float(mine.float().mean()), float(has.float().mean())
-    first = among_batch(a, words[mine], Table(vectors, b), groups[mine] // count)
+    first = among_batch(a, words[mine], Table(vectors, b), groups[mine] // count, words)
     second = ngrams_of_sequences(whole, rows, owners[has] // count)
     first, second = first.estimate(shares[0]), second.estimate(shares[1])
     loss = first.loss + 0.4 * second.loss

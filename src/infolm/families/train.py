@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -202,10 +203,24 @@ def _plan(
         if isinstance(term.feed, NeighbourPairs)
     ]
     brought = f", with {recipe.brought}" if recipe.brought else ""
+    parts = _parts_in_words(recipe)
     return (
         f"{weights:,} weights, {corpus.name} ({tokens:,} tokens, {types:,} types), {length}, "
-        f"{''.join(pairs)}on {model.device}{cells and f' ({cells} cells)'}, into {out}{brought}"
+        f"{''.join(pairs)}on {model.device}{cells and f' ({cells} cells)'}{parts}, into {out}"
+        f"{brought}"
     )
+
+
+def _parts_in_words(recipe: Recipe) -> str:
+    """How batches are divided, and what follows from it, where they are."""
+    count, accumulate = gather.processes()[1], recipe.train.accumulate
+    words = f", {count} processes" if count > 1 else ""
+    if accumulate > 1:
+        words += f", each batch in {accumulate} parts one after another"
+        terms: list[Any] = [recipe.objective, *recipe.regularisers.chosen().values()]
+        if differs := [*filter(None, (each.by_parts(recipe.model) for each in terms))]:
+            words += f" ({', '.join(differs)}: not quite as the whole batch)"
+    return words
 
 
 def _folder(out: Path, exists: bool, recipe: Recipe, corpus: Corpus) -> RunFolder:
@@ -219,14 +234,14 @@ def _folder(out: Path, exists: bool, recipe: Recipe, corpus: Corpus) -> RunFolde
 def _refuse_more_parts_than_columns(recipe: Recipe) -> None:
     """Each part of a batch has a column of its own."""
     parts = gather.processes()[1] * recipe.train.accumulate
-    batches = {"feed.batch": getattr(recipe.feed, "batch", parts)}
-    for name, each in recipe.regularisers.chosen().items():
-        batches[f"regularisers.{name}.batch"] = getattr(each, "batch", parts)
-    for key, batch in batches.items():
-        if batch < parts:
+    least = {"feed.batch": (getattr(recipe.feed, "batch", parts), parts)}
+    for name, each in recipe.regularisers.chosen().items():  # which compare columns
+        least[f"regularisers.{name}.batch"] = (getattr(each, "batch", 2 * parts), 2 * parts)
+    for key, (batch, fewest) in least.items():
+        if parts > 1 and batch < fewest:
             raise InfolmError(
                 f"{key} is {batch}, too few for {parts} parts (processes times train.accumulate): "
-                "raise it, or start fewer processes"
+                f"raise it to {fewest} or more, or start fewer processes"
             )
 
 

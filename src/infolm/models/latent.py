@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from infolm.data.sentences import SentenceBatch
 from infolm.models.base import Model
+from infolm.nn.contrast import wide
 from infolm.nn.draws import drawn, normal, spread, together
 from infolm.nn.gather import gather, own_rows
 from infolm.nn.softmax import Softmax
@@ -235,12 +236,12 @@ class GaussianLatent(nn.Module):
 
     def forward(self, h: Tensor) -> Posterior:
         """h: (B, inputs), what the encoder made of B sentences."""
-        mean = self.mean(h)
+        mean, log_variance = wide(self.mean(h)), wide(self.log_variance(h))
         if self.norm is not None:
             # Over the batch of all processes; outside training each row is by itself.
             own = own_rows(mean) if self.training else slice(None)
             mean = self.norm(gather(mean) if self.training else mean)[own]
-        return Posterior(mean, self.log_variance(h).clamp(min=self.config.least_log_variance))
+        return Posterior(mean, log_variance.clamp(min=self.config.least_log_variance))
 
     def read(self, z: Tensor) -> Tensor:
         """What the decoder reads of z, (..., width)."""
@@ -263,7 +264,7 @@ class CategoricalLatent(nn.Module):
         )
 
     def forward(self, h: Tensor) -> Categories:
-        logits = self.logits(h).view(len(h), self.config.variables, self.config.classes)
+        logits = wide(self.logits(h)).view(len(h), self.config.variables, self.config.classes)
         return Categories(logits.log_softmax(-1))
 
     def read(self, z: Tensor) -> Tensor:
@@ -296,7 +297,7 @@ class QuantisedLatent(nn.Module):
         self.register_buffer("total", torch.zeros_like(entries))
 
     def forward(self, h: Tensor) -> Quantised:
-        vectors = self.vectors(h).view(len(h), self.config.variables, self.config.embedding)
+        vectors = wide(self.vectors(h)).view(len(h), self.config.variables, self.config.embedding)
         distances = torch.cdist(vectors.detach().transpose(0, 1), self.codebook)  # (L, B, C)
         codes = distances.argmin(-1).t()
         variables = torch.arange(self.config.variables, device=h.device)
@@ -316,7 +317,8 @@ class QuantisedLatent(nn.Module):
         """
         vectors, codes = together(found.vectors), together(found.codes)
         chosen = functional.one_hot(codes, self.config.classes).to(self.codebook)  # (B, L, C)
-        sums = torch.einsum("blc,bld->lcd", chosen, vectors)
+        with torch.autocast(vectors.device.type, enabled=False):
+            sums = torch.einsum("blc,bld->lcd", chosen, vectors)
         self.count.lerp_(chosen.sum(0), 1 - decay)
         self.total.lerp_(sums, 1 - decay)
         mean = self.count.mean(1, keepdim=True)

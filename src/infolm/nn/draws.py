@@ -7,7 +7,7 @@ batch's columns is drawn from PyTorch's own generator, which differs from proces
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -41,6 +41,37 @@ def drawing(part: Part | None) -> Iterator[None]:
         yield
     finally:
         _present.reset(token)
+
+
+def drawing_again() -> AbstractContextManager[None]:
+    """Inside, later, random numbers are drawn as they are from here on now: for activations that
+    are computed again in the backward pass. PyTorch's own generator is left to PyTorch."""
+    part = _present.get()
+    before = {} if part is None else _states(part)
+
+    @contextmanager
+    def again() -> Iterator[None]:
+        if part is None:
+            yield
+            return
+        now = _states(part)
+        _set(part, before)
+        try:
+            with drawing(part):
+                yield
+        finally:
+            _set(part, now)
+
+    return again()
+
+
+def _states(part: Part) -> dict[str, Tensor]:
+    return {device: generator.get_state() for device, generator in part.generators.items()}
+
+
+def _set(part: Part, states: dict[str, Tensor]) -> None:
+    for device, state in states.items():
+        part.generators[device].set_state(state)
 
 
 @contextmanager

@@ -158,6 +158,10 @@ class ObjectiveConfig(Section):
         """What else is wrong with a recipe whose sections are of the right kinds, in a sentence."""
         return None
 
+    def by_parts(self, model: Any) -> str:
+        """What differs where a batch is read in parts, one after another; mostly nothing."""
+        return ""
+
 
 OBJECTIVES: Registry[ObjectiveConfig] = Registry("infolm.objectives")
 
@@ -179,6 +183,10 @@ class RegulariserConfig(Section):
     def fault(self, recipe: Any) -> str | None:
         """Why it cannot be added to this recipe, in a sentence."""
         return None
+
+    def by_parts(self, model: Any) -> str:
+        """As of an objective."""
+        return ""
 
 
 REGULARISERS: Registry[RegulariserConfig] = Registry("infolm.objectives")

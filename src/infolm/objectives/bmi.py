@@ -36,6 +36,7 @@ from infolm.information import bounds
 from infolm.information.critics import BMI_HIDDEN, Critic, FiveWay
 from infolm.information.ties import above
 from infolm.models.language import LanguageModel
+from infolm.nn.contrast import wide
 from infolm.nn.gather import gather, own_rows
 from infolm.objectives.base import REGULARISERS, Estimate, Learner, RegulariserConfig, Setup
 from infolm.optimisation.optimisers import load_optimiser
@@ -129,6 +130,9 @@ class BmiConfig(RegulariserConfig):
         ends = [tokenizer.number(end, "regularisers.bmi.ends") for end in self.ends]
         return sentences(tokens, tokenizer.eos, ends, corpus.heading)
 
+    def by_parts(self, model: Any) -> str:
+        return "pairs of sentences are compared within a part"
+
     def fault(self, recipe: Any) -> str | None:
         if recipe.model.capability != "language":
             return (
@@ -169,7 +173,7 @@ def encode(model: LanguageModel, sentences: Tensor) -> Tensor:
     output = model(packed, model.initial_state(sentences.shape[1]))
     rows = torch.cat(output.layers, -1)
     hidden, _ = pad_packed_sequence(packed._replace(data=rows), padding_value=-torch.inf)
-    return hidden.amax(0)
+    return wide(hidden.amax(0))
 
 
 def continued(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -307,7 +311,7 @@ class Bmi(Learner):
     def __call__(self, model: LanguageModel, batch: PairBatch, carry: None) -> Estimate:
         # Every process compares the pairs of all, and its loss is its share of the same number.
         x, y = map(gather, encode(model, beside([batch.x, batch.y])).chunk(2))
-        positive, negative = bounds.contrast(self.critic(x, y))
+        positive, negative = bounds.contrast(wide(self.critic(x, y)))
         information = bounds.jensen_shannon(positive, negative)
         loss = -information
         with torch.no_grad():

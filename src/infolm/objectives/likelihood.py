@@ -9,6 +9,7 @@ from torch import Tensor
 from infolm.data.parts import share
 from infolm.data.stream import Batch
 from infolm.models.language import LanguageModel, Output, State
+from infolm.nn.contrast import wide
 from infolm.nn.draws import side_by_side, uniform
 from infolm.objectives.base import OBJECTIVES, Estimate, Needs, ObjectiveConfig, Setup
 
@@ -60,7 +61,7 @@ def temporal_activation_penalty(hidden: Tensor, counted: Tensor | None = None) -
 
 
 def _mean_square(x: Tensor, counted: Tensor | None) -> Tensor:
-    return (x if counted is None else x[counted]).square().mean()
+    return wide(x if counted is None else x[counted]).square().mean()
 
 
 def carried_on(streams: int, samples: int, state_reset: float) -> Tensor:

@@ -80,6 +80,9 @@ class InfoWordConfig(NegativesConfig):
 
     former_defaults: ClassVar[Mapping[str, Any]] = {"dim_pairs": "all"}
 
+    def by_parts(self, model: Any) -> str:
+        return "n-grams are told from those of the same part" if self.lambda_dim else ""
+
     def build(self, setup: Setup) -> "InfoWord":
         return InfoWord(self, self.among(setup), setup.corpus.tokenizer.special.pad)
 
@@ -94,7 +97,10 @@ def words_in_context(
     anchors = model.head(hidden.flatten(0, 1)[batch.places])
     length = batch.tokens.shape[1]
     table = Table(model.embedding, model.head.bias)
-    return among(anchors, batch.words, table, batch.places // length)
+    every = None
+    if batch.whole is not None:
+        every = torch.from_numpy(batch.whole.batch.words).to(anchors.device)
+    return among(anchors, batch.words, table, batch.places // length, every)
 
 
 def _hidden_words(batch: SequenceBatch) -> int:

@@ -12,7 +12,7 @@ from infolm.data.sentence_pairs import SentencePairBatch
 from infolm.information import ties
 from infolm.information.bounds import jensen_shannon_information
 from infolm.models.encoder import Encoder
-from infolm.nn.contrast import info_nce
+from infolm.nn.contrast import info_nce, wide
 from infolm.objectives.base import OBJECTIVES, TIES, Estimate, Needs, Setup
 from infolm.objectives.encoding import PIECES, EncoderObjectiveConfig
 from infolm.objectives.words import Contrast
@@ -74,7 +74,8 @@ class NextSentence:
         tokens, mask, segments = (
             x.flatten(0, 1) for x in (batch.tokens, batch.mask, batch.segments)
         )
-        scores = (model(tokens, mask, segments)[:, 0] @ model.psi).view(batch.tokens.shape[:2])
+        scores = wide(model(tokens, mask, segments)[:, 0] @ model.psi)
+        scores = scores.view(batch.tokens.shape[:2])
         estimate = self.form(scores)
         estimate.loss = share(batch, lambda each: len(each.tokens)) * estimate.loss
         better, tied = ties.standing(scores, scores[:, 0])

@@ -25,6 +25,10 @@ class LatentObjectiveConfig(ObjectiveConfig):
     has_distribution: ClassVar[bool] = True
     spread: ClassVar[float] = 1.0
 
+    def by_parts(self, model: Any) -> str:
+        normalised = getattr(model.latent, "batch_norm", None) is not None
+        return "codes are normalised over a part" if normalised else ""
+
     @property
     def bound(self) -> str:
         """Which bound on the likelihood it is, in words; empty where it is none."""

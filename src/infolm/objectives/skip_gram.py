@@ -9,7 +9,7 @@ from torch.nn import functional
 from infolm.data.parts import share
 from infolm.data.windows import WindowBatch
 from infolm.models.encoder import Encoder
-from infolm.nn.contrast import info_nce, log_sum_exp
+from infolm.nn.contrast import info_nce, log_sum_exp, wide
 from infolm.nn.nce import Noise
 from infolm.objectives.base import OBJECTIVES, Estimate, Needs, Setup
 from infolm.objectives.encoding import ALL_WORDS, EncoderObjectiveConfig
@@ -98,7 +98,7 @@ class SkipGram:
             return Contrast(positive - total + size, size).estimate(own)
         drawn = model.context[self.noise.draw(self.config.noise)]
         if self.config.form == "local":
-            noise = functional.softplus(anchors @ drawn.T).mean(1)[place]
+            noise = functional.softplus(wide(anchors @ drawn.T)).mean(1)[place]
             losses = functional.softplus(-positive) + self.config.per_pair * noise
             loss = losses.mean()
             return Estimate(own * loss, {"nll": loss.detach()}, len(losses))

@@ -61,6 +61,10 @@ class VaeConfig(LatentObjectiveConfig):
         False, description="the encoder learns alone until it has caught up with the decoder"
     )
 
+    def by_parts(self, model: Any) -> str:
+        free = "the KL is free of cost up to its limit in each part" if self.free_bits.nats else ""
+        return ", ".join(filter(None, (free, super().by_parts(model))))
+
     def build(self, setup: Setup) -> "Vae":
         return Vae(self)
 

@@ -25,6 +25,9 @@ class VqConfig(LatentObjectiveConfig):
     )
     decay: float = Field(0.99, ge=0, lt=1, description="of the running means that the entries are")
 
+    def by_parts(self, model: Any) -> str:
+        return "codebooks follow each part in turn"
+
     def build(self, setup: Setup) -> "Vq":
         return Vq(self)
 
