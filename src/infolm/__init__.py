@@ -7,6 +7,7 @@
     infolm.score(run, "the default is a list")      # the surprisal of each token and word
     infolm.generate(run, num=2, tokens=20)          # texts
     run = infolm.load("runs/demo")                  # the same run, another day
+    infolm.compare(["runs/a", "runs/b"]).tests      # is the difference clear?
     infolm.mutual_information(x, y, "ksg")          # an estimate with its interval
 
 The command `infolm` is a face of the same functions. Nothing heavy is imported before it is used.
@@ -18,6 +19,7 @@ from infolm import registration
 
 if TYPE_CHECKING:
     from infolm.library import (
+        compare,
         corpora,
         evaluate,
         generate,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "__version__",
+    "compare",
     "corpora",
     "evaluate",
     "generate",

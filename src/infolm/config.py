@@ -160,12 +160,15 @@ def _changed(
     """The tree of a recipe with its variants and overrides, whether it is that of a run, and what
     the overrides have brought along."""
     tree, run = RECIPES.tree(source), _of_a_run(source)
-    corpus = _text(tree)
+    corpus, given_text = _text(tree), _has_own_text(tree)
     changes = [change for name in variants for change in _variant(tree, source, name)]
     every = [*changes, *overrides]
     for override in every:
         _apply(tree, override)
-    brought = _bring_along(tree, {override.partition("=")[0] for override in every})
+    given = {override.partition("=")[0] for override in every}
+    brought = _bring_along(tree, given) + _release_bytes(tree, given)
+    if not run and not given_text and "data.path" in given and "data.lowercase" not in given:
+        _apply(tree, "data.lowercase=false")  # that was for the recipe's own corpus
     if brought:  # a section of another kind has lost the keys that were given
         for override in every:
             _apply(tree, override)
@@ -219,6 +222,24 @@ def _bring_along(tree: dict[str, Any], given: set[str]) -> list[str]:
                     del objective[released]
                     brought.append(f"objective.{released} at its default")
     return brought
+
+
+def _release_bytes(tree: dict[str, Any], given: set[str]) -> list[str]:
+    """Bytes are 256 as they are: drop what the recipe says of words, unless it was given."""
+    data = tree.get("data")
+    if "data.tokens" not in given or not isinstance(data, dict) or data.get("tokens") != "byte":
+        return []
+    dropped = [
+        key for key in ("vocabulary", "lowercase") if data.get(key) and f"data.{key}" not in given
+    ]
+    for key in dropped:
+        del data[key]
+    return [f"data.{key} at its default" for key in dropped]
+
+
+def _has_own_text(tree: dict[str, Any]) -> bool:
+    data = tree.get("data")
+    return isinstance(data, dict) and bool(data.get("path"))
 
 
 def _value(tree: dict[str, Any], key: str) -> Any:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from infolm.evaluation.scoring import ScoredSentence
     from infolm.families.base import Run
     from infolm.information.estimate import Estimate
+    from infolm.studies.comparison.comparison import Comparison
 
 
 def load(run: "str | Path | Run") -> "Run":
@@ -97,6 +98,27 @@ def generate(run: "str | Path | Run", **options: Any) -> list[str]:
     on of a model with a latent code.
     """
     return load(run).generate(**options).texts
+
+
+def compare(
+    runs: "Sequence[str | Path | Run]",
+    *,
+    by: str | None = None,
+    metric: str | None = None,
+    split: str = "valid",
+    method: str | None = None,
+    text: bool | None = None,
+) -> "Comparison":
+    """Runs side by side, those that differ in their seed alone as one group.
+
+    The result has `groups` (runs, seeds, mean, deviation), `tests` against the first group over
+    seeds and over the text, each with a sentence, and `differs`, the keys that are not the same.
+    The options are those of `infolm compare`.
+    """
+    from infolm.studies.comparison.comparison import compare as compare_runs
+
+    paths = [run if isinstance(run, str | Path) else run.folder.path for run in runs]
+    return compare_runs(paths, by, metric, split, method, text)
 
 
 def mutual_information(

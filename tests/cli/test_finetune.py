@@ -1,7 +1,9 @@
 """`infolm finetune`: a table or JSON, a folder for transformers, and refusals before any work."""
 
 import json
+import os
 import shutil
+import signal
 
 import pytest
 import torch
@@ -133,7 +135,7 @@ def test_a_test_file_with_labels_is_measured_once(infolm, encoder, sst2, tmp_pat
 def test_the_grid_is_tried(infolm, encoder, sst2, tmp_path, monkeypatch):
     tried = []
 
-    def stop(problem, encoder, settings, report):
+    def stop(problem, encoder, settings, report, state):
         tried.extend(settings)
         raise search.RunError("enough")
 
@@ -216,17 +218,31 @@ def test_bad_input_is_refused_before_any_training(infolm, encoder, trained, sst2
     refused(*QUICK, words=("line 2", "dev.tsv", "maybe"))
 
 
-def test_an_interruption_leaves_nothing(infolm, encoder, sst2, tmp_path, monkeypatch):
-    def interrupted(self, *_):
-        raise KeyboardInterrupt
+def test_an_interruption_leaves_no_result_and_is_resumed(
+    infolm, encoder, sst2, tmp_path, monkeypatch
+):
+    out, steps, step = tmp_path / "results" / "out", [], torch.optim.AdamW.step
 
-    out = tmp_path / "results" / "out"
+    def interrupted(self, *arguments):
+        steps.append(self)
+        if len(steps) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(self, *arguments)
+
+    command = ("finetune", encoder, *QUICK, "--data", sst2)
     with monkeypatch.context() as patch:
         patch.setattr(torch.optim.AdamW, "step", interrupted)
-        done = infolm("finetune", encoder, *QUICK, "--data", sst2, "--out", out)
-    assert done.code != 0
-    assert done.out == ""
-    assert not out.parent.exists()
+        done = infolm(*command, "--out", out)
+        assert done.code == 130
+        assert done.out == ""
+        assert "The same command resumes" in done.err
+        assert [path.name for path in out.parent.iterdir()] == [".out-trials"]
+        assert infolm(*command, "--out", out).code == 0
+    assert len(steps) == 2 * 6  # two epochs: no step is taken twice
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
+    infolm(*command, "--out", tmp_path / "alone")
+    for name in ("results.json", "model.safetensors"):
+        assert (out / name).read_bytes() == (tmp_path / "alone" / name).read_bytes()
 
 
 def test_a_loss_that_is_not_finite_leaves_nothing(infolm, encoder, sst2, tmp_path, monkeypatch):
@@ -237,3 +253,4 @@ def test_a_loss_that_is_not_finite_leaves_nothing(infolm, encoder, sst2, tmp_pat
     done = infolm("finetune", encoder, *QUICK, "--data", sst2, "--out", out)
     one_sentence(done, "loss of step 1 is nan", "--learning-rate", codes=(1,))
     assert not out.exists()
+    assert not list(tmp_path.glob(".out*"))

@@ -50,9 +50,34 @@ def test_several_estimators_at_once_as_json(infolm):
     assert len(result["estimates"][2]["folds"]) == 2
 
 
-def test_the_recommended_estimator_is_the_default(infolm):
+def test_without_an_estimator_a_panel_gives_one_answer(infolm):
     done = infolm("mi", "x.npy", "y.npy", *QUICK, "--json")
-    assert [each["estimator"] for each in json.loads(done.out)["estimates"]] == ["mine"]
+    result = json.loads(done.out)
+    names = [each["estimator"] for each in result["estimates"]]
+    assert names == ["ksg-scores", "copula", "mine"]
+    answer = result["answer"]
+    assert {"value", "interval", "p_value", "verdict", "warning"} <= set(answer)
+    low, high = answer["interval"]
+    assert 0 < low <= math.log(2) / 2 <= high
+    assert answer["p_value"] <= 0.01
+    assert answer["warning"] is None
+
+
+def test_fast_is_the_panel_without_its_critic(infolm):
+    done = infolm("mi", "people.csv:height", "people.csv:age", "--fast")
+    assert done.code == 0, done.err
+    assert "Not distinguishable from 0 (p = " in done.out
+    assert "mine" not in done.out
+    one_sentence(infolm("mi", "x.npy", "y.npy", "--neighbours", 3), "--neighbours", "the panel")
+
+
+def test_the_answer_in_bits(infolm):
+    nats, bits = (
+        json.loads(infolm("mi", "x.npy", "y.npy", "--fast", *unit, "--json").out)["answer"]
+        for unit in ([], ["--bits"])
+    )
+    assert bits["value"] == pytest.approx(nats["value"] / math.log(2))
+    assert "bits" in bits["verdict"]
 
 
 def test_the_table_says_what_it_shows(infolm):
@@ -112,7 +137,8 @@ def test_a_column_of_words(infolm):
     (estimate,) = json.loads(done.out)["estimates"]
     low, high = estimate["interval"]
     assert low <= math.log(3) <= high
-    one_sentence(infolm("mi", "people.csv:town", "people.csv:age"), "'town'", "mine", "mixture")
+    done = infolm("mi", "people.csv:town", "people.csv:age", "-e", "mine")
+    one_sentence(done, "'town'", "mine", "mixture")
     one_sentence(infolm("mi", "x.npy", "people.csv:town", "-e", "ksg"), "'town' holds words", "ksg")
 
 
@@ -139,7 +165,6 @@ def test_help_shows_both_forms(infolm):
         (["x.npy", "people.csv:wieght"], ["'wieght'", "did you mean 'weight'?"]),
         (["x.npy", "y.npy", "-e", "kgs"], ["no estimator 'kgs'", "did you mean 'ksg'?"]),
         (["x.npy", "y.npy", "-e", "ksg", "--folds", "3"], ["--folds does nothing for ksg"]),
-        (["x.npy", "y.npy", "--neighbours", "3"], ["--neighbours does nothing for mine"]),
         (["x.npy", "y.npy", "-e", "gaussian", "--sequence"], ["--sequence does nothing"]),
         (["x.npy", "y.npy", "--length", "3"], ["--length is for a text"]),
         (["x.npy", "y.npy", "--gap", "0"], ["--gap is for a text"]),

@@ -92,13 +92,20 @@ def test_the_list(infolm):
     done = infolm("reproduce")
     assert done.code == 0
     assert "monte-carlo/synthetic-small" in done.out
-    rows = json.loads(infolm("reproduce", "--json").out)
-    assert all(row["points"] > 10 for row in rows)
+    rows = {row["reproduction"]: row for row in json.loads(infolm("reproduce", "--json").out)}
+    assert rows["monte-carlo/synthetic-small"]["points"] > 10
+    assert rows["mogrifier/figure-2.3"]["trainings"] == 21
+    assert all(row["claim"] for row in rows.values())
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["monte-carlo/ptb-small", "--seeds", "2"], "is a sweep"),
+        (["mogrifier/figure-2.3", "--only", "a"], "is a table"),
+        (["mogrifier/figure-2.3", "--all"], "--all is every table"),
+        (["mogrifier/chrono", "--scale", "paper"], "no settings for --scale paper"),
+        (["mogrifier/chrono", "train.maxsteps=5"], "there is no key 'maxsteps'"),
         (["monte-carlo/synthetic-smal"], "did you mean 'monte-carlo/synthetic-small'"),
         (["none.yaml"], "cannot be read"),
         (["monte-carlo/ptb-small", "objective.lambda=0.5"], "sweeps over"),

@@ -138,6 +138,57 @@ def test_the_library_scores_the_same(infolm, trained, file):
         run.score(["the cat", " "])
 
 
+# -- another text ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [[], ["--cache", "20,0.1,1"], ["--dynamic", "0.001,0.01"], ["--temperature", "1.5"]],
+    ids=str,
+)
+def test_evaluate_gives_the_likelihood_that_score_gives(infolm, trained, file, options):
+    done = infolm("evaluate", trained, "--text", file, "--json", *options)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    scored = infolm("score", trained, file, "--context", "carried", "--json", *options).out
+    log_prob = sum(sentence["log_prob"] for sentence in json.loads(scored))
+    nll = [m for m in found if m["metric"] == "nll"][-1]
+    assert nll["split"] == "sentences.txt"
+    assert nll["tokens"] == 15
+    assert nll["value"] * 15 == pytest.approx(-log_prob, rel=1e-5)
+    bits = [m for m in found if m["metric"] == "bits_per_byte"][-1]
+    size = len(file.read_bytes())
+    assert bits["value"] == pytest.approx(-log_prob / math.log(2) / size, rel=1e-5)
+    (unknown,) = [m for m in found if m["metric"] == "unknown_share"]
+    assert unknown["value"] == pytest.approx(1 / 15)
+    assert "6.7% of the tokens of sentences.txt are not in the vocabulary" in done.err
+
+
+def test_another_text_is_not_kept_with_the_run(infolm, trained, file):
+    kept = trained / "measurements.json"
+    before = kept.read_bytes() if kept.exists() else None
+    done = infolm("evaluate", trained, "--text", file, "--baseline", "--streams", 2)
+    assert done.code == 0, done.err
+    assert "Kneser-Ney 5-gram" in done.out
+    assert "2 parallel streams" in done.out
+    assert (kept.read_bytes() if kept.exists() else None) == before
+
+
+def test_another_corpus_by_its_name(infolm, trained):
+    done = infolm("evaluate", trained, "--text", "grammar", "--split", "test", "--streams", 20)
+    assert done.code == 0, done.err
+    assert "grammar test" in done.out
+    assert "of the tokens of grammar test are not in the vocabulary" in done.err
+
+
+def test_texts_that_cannot_be_measured(infolm, trained, file, tmp_path):
+    one_sentence(infolm("evaluate", trained, "--text", "ptbb"), "did you mean 'ptb'?")
+    one_sentence(infolm("evaluate", trained, "--text", file, "--split", "test"), "--split")
+    one_sentence(infolm("evaluate", trained, "--text", file, "--episodic"), "--episodic")
+    (tmp_path / "empty.txt").touch()
+    one_sentence(infolm("evaluate", trained, "--text", tmp_path / "empty.txt"), "is empty")
+
+
 # -- minimal pairs ---------------------------------------------------------------------------
 
 

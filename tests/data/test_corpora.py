@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from infolm.data import corpora, sources
 from infolm.data import registry as registered
-from infolm.data.corpora import Corpus, DataConfig, load, registry
-from infolm.data.tokens import EOS, UNK
+from infolm.data.corpora import Corpus, DataConfig, load, read_text, registry
+from infolm.data.tokens import EOS, UNK, Tokenizer
 from infolm.errors import InfolmError, RunError
 
 LINES = [f"the {i:02} cat, sat on a mat.\n" for i in range(100)]
@@ -398,3 +398,17 @@ def test_lines_of_a_single_file_are_those_of_its_training_part(tmp_path: Path) -
     assert text_of(own(path, train_lines=90)) == text_of(own(path))
     with pytest.raises(InfolmError, match=r"train_lines is 91, .* has 90 lines"):
         own(path, train_lines=91)
+
+
+def test_another_text_in_a_vocabulary(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("The cat, sat\nthe dög")
+    words = Tokenizer.from_words(["<eos>", "<unk>", "the", "cat", ","])
+    split = read_text(path, words)
+    assert words.decode(split.tokens) == "the cat , <unk>\nthe <unk>\n"
+    assert (split.lines, split.words, split.characters, split.bytes) == (2, 5, 21, 22)
+    assert split.unknown == 2
+    path.write_bytes(b"\xff\n")
+    assert read_text(path, Tokenizer.from_bytes()).tokens.tolist() == [255, 10]
+    with pytest.raises(InfolmError, match="not UTF-8"):
+        read_text(path, words)

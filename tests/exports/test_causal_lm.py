@@ -163,7 +163,14 @@ def read(folder):
         return model, AutoTokenizer.from_pretrained(folder)
 
 
-TEXTS = ["the cat sees a dog", "a bird\nand then\n", "zebra <eos> x<unk>y", "", "Ċ \u2028 don't"]
+TEXTS = [
+    "the cat sees a dog",
+    "a bird\nand then\n",
+    "zebra <eos> <unk>",
+    "",
+    "\u2028 don't",
+    "<eos>the cat",
+]
 
 
 def test_the_tokenizer_gives_our_ids(trained, read):

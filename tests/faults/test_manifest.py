@@ -214,7 +214,7 @@ def test_killed_before_any_operation_on_files_a_run_agrees_with_its_manifest(tmp
     tree["train"]["validate_every"] = 1
     recipe.write_text(yaml.safe_dump(tree | {"regularisers": {"bmi": {"batch": 4}}}))
     script = HARNESS.format(
-        recipe=str(recipe), folder=str(tmp_path), tests=str(Path(__file__).parents[1])
+        recipe=str(recipe), folder=str(tmp_path), tests=str(Path(__file__).parents[1] / "support")
     )
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", script],

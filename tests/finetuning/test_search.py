@@ -15,6 +15,7 @@ from infolm.finetuning import networks, search
 from infolm.finetuning.networks import open_encoder
 from infolm.finetuning.problems import Options, read_problem, run
 from infolm.finetuning.trial import Epoch, Settings, Trial
+from infolm.training.run import RunFolder
 
 
 def silent(share, text):
@@ -45,10 +46,10 @@ ACCURACIES = {
 
 
 @pytest.fixture
-def told(problem, monkeypatch):
+def told(problem, monkeypatch, tmp_path):
     """A search whose trials have the accuracies above, and weights that say which it was."""
 
-    def pretended(problem, encoder, settings, watch):
+    def pretended(problem, encoder, settings, watch, folder):
         values = ACCURACIES[settings.learning_rate, settings.seed]
         watch(1, 0.5)
         weights = problem.network(encoder).state_dict()
@@ -60,10 +61,16 @@ def told(problem, monkeypatch):
             )
             for v in values
         ]
-        return Trial(settings, epochs, int(np.argmax(values))), weights
+        folder.mkdir()
+        RunFolder(folder).save_model(weights)
+        return Trial(settings, epochs, int(np.argmax(values)))
 
     monkeypatch.setattr(search, "fine_tune", pretended)
-    return search.search(problem, tiny_encoder(), search.grid([0.1, 0.2, 0.3], [8], 2, 2), silent)
+    tried = search.grid([0.1, 0.2, 0.3], [8], 2, 2)
+    found = search.search(problem, tiny_encoder(), tried, silent, tmp_path)
+    # Only the chosen trial's weights are kept.
+    assert [path.parent.name for path in tmp_path.glob("*/model.safetensors")] == ["0.2-8-2-2"]
+    return found
 
 
 def test_the_highest_mean_is_chosen_and_its_best_trial_kept(told):
@@ -121,13 +128,54 @@ def test_narrow_and_fresh_encoders_have_higher_rates_to_try():
     assert min(search.HIGH_RATES) > max(search.RATES)
 
 
-def test_progress_rises_to_the_end(problem):
+def test_progress_rises_to_the_end(problem, tmp_path):
     shares = []
     tried = search.grid([1e-3], [16, 32], 2, 2)
-    search.search(problem, tiny_encoder(), tried, lambda share, text: shares.append(share))
+    search.search(problem, tiny_encoder(), tried, lambda share, _: shares.append(share), tmp_path)
     assert len(shares) == 2 * 2 * (6 + 3)
     assert shares == sorted(set(shares))
     assert shares[-1] == 1
+
+
+def test_a_search_that_is_cut_short_is_resumed(problem, tmp_path):
+    encoder, tried = tiny_encoder(), search.grid([1e-3, 1e-2], [16], 2, 2)
+    alone = search.search(problem, encoder, tried, silent, tmp_path / "alone")
+    out = tmp_path / "out"
+    state = tmp_path / ".out-trials"
+
+    def run(report, encoder=encoder, tried=tried):
+        with search.resumable(out, problem, encoder) as folder:
+            return search.search(problem, encoder, tried, report, folder)
+
+    class Enough(Exception):
+        pass
+
+    def cut(share, text):
+        if "trial 3" in text:
+            raise Enough
+
+    with pytest.raises(Enough):
+        run(cut)
+    begun = {path.name for path in state.iterdir() if path.is_dir()}
+    assert begun == {"0.001-16-2-1", "0.001-16-2-2", "0.01-16-2-1"}
+    shares = []
+    again = run(lambda share, text: shares.append(share))
+    assert min(shares) > 0.5  # what had ended is not trained again
+    assert (again.trials, again.chosen) == (alone.trials, alone.chosen)
+    for name, weight in alone.network.state_dict().items():
+        assert torch.equal(again.network.state_dict()[name], weight)
+    assert not state.exists()
+
+    with pytest.raises(Enough):
+        run(cut)
+    # With fewer seeds, the weights of another trial are needed: forgotten, they are trained again.
+    fewer = run(silent, tried=[settings for settings in tried if settings.seed == 1])
+    assert fewer.trials == alone.trials[::2]
+    with pytest.raises(Enough):
+        run(cut)
+    steps = []
+    run(lambda share, text: steps.append(text), replace(encoder, weights={}))
+    assert len(steps) == 4 * 12  # of another encoder nothing is taken over
 
 
 @pytest.mark.parametrize("architecture", ["bert", "xlnet"])
@@ -151,7 +199,8 @@ def test_transformers_reads_the_folder_and_gives_the_same_scores(architecture, t
     text = "the old dog is good"
     for problem, reader in zip((sst2, linear, squad), readers, strict=True):
         folder = tmp_path / f"out-{reader.__name__}"
-        found = search.search(problem, encoder, search.grid([1e-3], [32], 1, 1), silent)
+        with search.resumable(folder, problem, encoder) as state:
+            found = search.search(problem, encoder, search.grid([1e-3], [32], 1, 1), silent, state)
         search.write(folder, found, encoder, problem.length, search.results(problem, found))
         with networks.quiet():
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
@@ -218,7 +267,8 @@ def test_what_is_no_berts_folder_is_refused(tmp_path):
 
 
 def written(folder, problem, encoder):
-    found = search.search(problem, encoder, search.grid([1e-3], [32], 1, 1), silent)
+    with search.resumable(folder, problem, encoder) as state:
+        found = search.search(problem, encoder, search.grid([1e-3], [32], 1, 1), silent, state)
     search.write(folder, found, encoder, problem.length, search.results(problem, found))
 
 

@@ -70,7 +70,9 @@ def test_a_test_file_without_labels_is_answered(tmp_path):
     assert [e.index for e in labelled.asked["test"]] == ["10", "11", "12", "13", "14"]
     encoder = tiny_encoder()
     problem = read_problem("sst2", folder, encoder)
-    found = search.search(problem, encoder, search.grid([0.01], [8], 5, 1), lambda *_: None)
+    found = search.search(
+        problem, encoder, search.grid([0.01], [8], 5, 1), lambda *_: None, tmp_path / "state"
+    )
     told = rows(found.files["SST-2.tsv"])
     assert told[0] == ["index", "prediction"]
     assert told[1:5] == [["10", "1"], ["11", "0"], ["12", "0"], ["13", "1"]]
@@ -133,7 +135,9 @@ def test_squads_predictions_have_the_official_scores_that_are_reported(tmp_path)
     (folder / "dev.json").write_text(json.dumps(dev))
     encoder = tiny_encoder()
     problem = read_problem("squad", folder, encoder, Options(choose_on="dev"))
-    found = search.search(problem, encoder, search.grid([0.004], [8], 4, 1), lambda *_: None)
+    found = search.search(
+        problem, encoder, search.grid([0.004], [8], 4, 1), lambda *_: None, tmp_path / "state"
+    )
     told = search.results(problem, found)
     search.write(tmp_path / "out", found, encoder, 32, told)
     predictions = json.loads((tmp_path / "out" / "predictions.json").read_text())

@@ -1,8 +1,11 @@
 """One fine-tuning: networks around the given encoder, padding that changes nothing, learning."""
 
 import json
+import os
 import re
+import signal
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
@@ -11,19 +14,32 @@ from encoder_tiny import phrase, squad_folder, sst2_folder, tiny_encoder
 from torch.nn import functional
 
 from infolm.errors import InfolmError, RunError
-from infolm.finetuning import problems
+from infolm.finetuning import problems, trial
 from infolm.finetuning.inputs import Inputs
 from infolm.finetuning.networks import classifier, span_finder
 from infolm.finetuning.problems import Classification, Options, read_problem
 from infolm.finetuning.spans import evaluate
 from infolm.finetuning.tasks import TASKS, Example, Labelled
-from infolm.finetuning.trial import Settings, fine_tune, score
+from infolm.finetuning.trial import Settings, best_weights, fine_tune, score
+from infolm.training.run import RunFolder
 
 ARCHITECTURES = ["bert", "xlnet"]
 
 
 def silent(step, loss):
     pass
+
+
+@pytest.fixture
+def tuned(tmp_path):
+    """Fine-tune in a new folder; gives the trial and its folder."""
+    numbers = count()
+
+    def run(problem, encoder, *settings):
+        folder = tmp_path / f"trial-{next(numbers)}"
+        return fine_tune(problem, encoder, Settings(*settings), silent, folder), folder
+
+    return run
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -104,21 +120,21 @@ def test_the_loss_of_spans_is_over_the_tokens_of_each_window(tmp_path):
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("head", ["pooler", "linear"])
-def test_a_word_that_tells_the_class_is_learnt(architecture, head, tmp_path):
+def test_a_word_that_tells_the_class_is_learnt(architecture, head, tmp_path, tuned):
     encoder = tiny_encoder(architecture)
     problem = read_problem("sst2", sst2_folder(tmp_path), encoder, Options(head=head))
     assert problem.counts == {
         "train": {"examples": 96, "cut": 0},
         "dev": {"examples": 32, "cut": 0},
     }
-    trial, weights = fine_tune(problem, encoder, Settings(0.01, 8, 5, 1), silent)
+    trial, folder = tuned(problem, encoder, 0.01, 8, 5, 1)
     best = trial.epochs[trial.best]
     assert score(best.choice, "accuracy") == 1.0
     assert score(best.dev, "accuracy") > 0.9
     assert best.answers == {"dev": 2}
     # The weights are those of the best epoch.
     network = problem.network(encoder)
-    network.load_state_dict(weights)
+    network.load_state_dict(best_weights(folder))
     with torch.inference_mode():
         found = problem.measure(network.eval())
     assert (found.choice, found.dev, found.answers) == (best.choice, best.dev, best.answers)
@@ -180,10 +196,10 @@ def test_a_dev_that_cannot_be_halved_is_refused(tmp_path):
     read_problem("sst2", folder, tiny_encoder(), Options(choose_on="dev"))
 
 
-def test_the_word_after_is_is_found(tmp_path):
+def test_the_word_after_is_is_found(tmp_path, tuned):
     encoder = tiny_encoder()
     problem = read_problem("squad", squad_folder(tmp_path, articles=20), encoder)
-    trial, _ = fine_tune(problem, encoder, Settings(0.006, 8, 20, 1), silent)
+    trial, _ = tuned(problem, encoder, 0.006, 8, 20, 1)
     best = trial.epochs[trial.best].dev["dev"]
     assert best["exact_match"] > 90
     assert best["f1"] >= best["exact_match"]
@@ -206,7 +222,7 @@ def long_squad(folder, articles=12):
     return folder
 
 
-def test_windows_with_the_answer_teach_to_find_it_among_all_windows(tmp_path):
+def test_windows_with_the_answer_teach_to_find_it_among_all_windows(tmp_path, tuned):
     """More than half of the windows lack the answer. Learnt without them, it is still found where
     all windows of dev are read."""
     encoder, folder = tiny_encoder(length=24), long_squad(tmp_path)
@@ -217,35 +233,75 @@ def test_windows_with_the_answer_teach_to_find_it_among_all_windows(tmp_path):
     assert problem.counts["train"]["in no window"] == 0
     assert problem.counts["dev"] == every.counts["dev"]
     assert problem.counts["dev"]["windows"] > 2 * problem.counts["dev"]["examples"]
-    trial, _ = fine_tune(problem, encoder, Settings(0.01, 8, 6, 1), silent)
+    trial, _ = tuned(problem, encoder, 0.01, 8, 6, 1)
     assert trial.epochs[trial.best].dev["dev"]["exact_match"] > 90
 
 
-def test_the_same_seed_gives_the_same_numbers(tmp_path):
+def test_the_same_seed_gives_the_same_numbers(tmp_path, tuned):
     encoder = tiny_encoder(dropout=0.1)
     problem = read_problem("sst2", sst2_folder(tmp_path), encoder)
     torch.manual_seed(7)
     before = torch.get_rng_state()
-    one, _ = fine_tune(problem, encoder, Settings(1e-3, 16, 2, 1), silent)
+    one, _ = tuned(problem, encoder, 1e-3, 16, 2, 1)
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(8)
-    same, _ = fine_tune(problem, encoder, Settings(1e-3, 16, 2, 1), silent)
-    other, _ = fine_tune(problem, encoder, Settings(1e-3, 16, 2, 2), silent)
-    fresh, _ = fine_tune(problem, replace(encoder, weights={}), Settings(1e-3, 16, 2, 1), silent)
+    same, _ = tuned(problem, encoder, 1e-3, 16, 2, 1)
+    other, _ = tuned(problem, encoder, 1e-3, 16, 2, 2)
+    fresh, _ = tuned(problem, replace(encoder, weights={}), 1e-3, 16, 2, 1)
     assert one == same
     assert one.epochs[0].loss != other.epochs[0].loss
     assert one.epochs[0].loss != fresh.epochs[0].loss
 
 
-def test_the_earlier_of_equal_epochs_is_best(tmp_path):
+def killed(run, at):
+    """Have a child process do `run(watch)`, and kill it after step `at`."""
+
+    def watch(step, loss):
+        if step == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if not child:
+        run(watch)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs POSIX signals")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("seconds", [0, 300])  # checkpoints after every step, or after epochs alone
+def test_killed_at_any_step_it_resumes_to_the_same_bytes(tmp_path, monkeypatch, tuned, seconds):
+    encoder = tiny_encoder(dropout=0.1)
+    problem = read_problem("sst2", sst2_folder(tmp_path), encoder)
+    settings = (1e-3, 16, 3, 1)  # 6 steps an epoch
+    alone, folder = tuned(problem, encoder, *settings)
+    monkeypatch.setattr(trial, "CHECKPOINT_SECONDS", seconds)
+    again = tmp_path / "again"
+
+    def run(watch):
+        return fine_tune(problem, encoder, Settings(*settings), watch, again)
+
+    for at in (1, 4, 6, 7, 12, 17, 18):
+        killed(run, at)
+    steps = []
+    assert run(lambda step, loss: steps.append(step)) == alone
+    # A step is not taken again where its checkpoint was written before the kill.
+    assert steps == ([18] if seconds == 0 else [13, 14, 15, 16, 17, 18])
+    model = RunFolder(again).model
+    assert model.read_bytes() == RunFolder(folder).model.read_bytes()
+    assert {path.name for path in again.iterdir()} == {"trial.json", model.name}
+    assert run(None) == alone  # it has ended: nothing is trained
+
+
+def test_the_earlier_of_equal_epochs_is_best(tmp_path, tuned):
     encoder = tiny_encoder()
     problem = read_problem("sst2", sst2_folder(tmp_path), encoder)
-    trial, _ = fine_tune(problem, encoder, Settings(1e-12, 16, 3, 1), silent)
+    trial, _ = tuned(problem, encoder, 1e-12, 16, 3, 1)
     assert len({score(epoch.dev, "accuracy") for epoch in trial.epochs}) == 1
     assert trial.best == 0
 
 
-def test_the_rate_rises_over_a_tenth_of_the_steps_and_falls_to_0(tmp_path, monkeypatch):
+def test_the_rate_rises_over_a_tenth_of_the_steps_and_falls_to_0(tmp_path, monkeypatch, tuned):
     encoder = tiny_encoder()
     problem = read_problem("sst2", sst2_folder(tmp_path, train=80), encoder)
     rates, step = [], torch.optim.AdamW.step
@@ -255,17 +311,17 @@ def test_the_rate_rises_over_a_tenth_of_the_steps_and_falls_to_0(tmp_path, monke
         return step(self, *arguments)
 
     monkeypatch.setattr(torch.optim.AdamW, "step", recorded)
-    fine_tune(problem, encoder, Settings(1.0e-3, 4, 2, 1), silent)
+    tuned(problem, encoder, 1.0e-3, 4, 2, 1)
     expected = [min(i / 4, 1 - (i - 1) / 40) * 1e-3 for i in range(1, 41)]
     assert rates == pytest.approx(expected)
 
 
-def test_a_loss_that_is_not_finite_ends_the_trial(tmp_path):
+def test_a_loss_that_is_not_finite_ends_the_trial(tmp_path, tuned):
     encoder = tiny_encoder()
     broken = {k: torch.full_like(w, torch.nan) for k, w in encoder.weights.items()}
     problem = read_problem("sst2", sst2_folder(tmp_path), encoder)
     with pytest.raises(RunError, match=r"loss of step 1 is nan.*--learning-rate"):
-        fine_tune(problem, replace(encoder, weights=broken), Settings(1e-3, 16, 1, 1), silent)
+        tuned(problem, replace(encoder, weights=broken), 1e-3, 16, 1, 1)
 
 
 def test_what_is_asked_of_the_encoder_is_checked(tmp_path):

@@ -304,7 +304,7 @@ GAUSSIAN = CorrelatedGaussian.with_information(2, 0.8)
 def gaussian_estimate(kind):
     """On 1,500 rows; what is true of the estimate whatever the bound."""
     x, y = GAUSSIAN.sample(1500, np.random.default_rng(3))
-    estimate = Neural(kind, folds=3, steps=neural.EVERY).estimate(x, y)
+    estimate = Neural(kind, folds=3, steps=neural.EVERY).unchecked(x, y)
     assert (estimate.estimator, estimate.samples, estimate.unit) == (kind, 1500, "nats")
     assert len(estimate.folds) == 3
     assert estimate.value == pytest.approx(np.mean(estimate.folds))
@@ -452,7 +452,7 @@ def test_progress_counts_the_folds_and_the_shuffled_pairs():
 
 def test_a_sequence_is_cut_into_stretches():
     x, y = small()
-    got = replace(SMALL, sequence=True).estimate(x, y)
+    got = replace(SMALL, sequence=True).unchecked(x, y)
     expected, random = (
         cross_fitted("mine", x, y, SMALL._prepare, "mine", 2, margin, 5, 0, None)
         for margin in (1, None)

@@ -6,17 +6,14 @@ import shlex
 import pytest
 import torch
 import yaml
+from small_recipes import small
 from training_tiny import Silent, quiet, tiny_tree
 
 from infolm.config import Recipe, load_recipe, recipe_names
 from infolm.data.corpora import types
 from infolm.errors import InfolmError
 from infolm.families.train import parameters, train
-from infolm.models.encoder import EncoderConfig
 from infolm.models.encoder_decoder import EncoderDecoder
-from infolm.models.sentence import SentenceConfig
-from infolm.models.symbol import SymbolConfig
-from infolm.models.transformer import TransformerConfig
 from infolm.objectives.likelihood import LikelihoodConfig
 
 VARIANTS = [
@@ -64,50 +61,13 @@ def test_table_4_has_eight_ablations_for_each_corpus():
         assert len(load_recipe(name).variants) == 8
 
 
-def small_model(recipe: Recipe, variant: str) -> list[str]:
-    """Overrides that make the recipe's network small, but for what the variant is about."""
-    if isinstance(recipe.model, EncoderConfig):
-        return ["model.hidden=8", "model.heads=2", "model.layers=1", "feed.length=32"]
-    if isinstance(recipe.model, SentenceConfig | SymbolConfig):
-        sizes = {"embedding": 8, "encoder.hidden": 12, "decoder.hidden": 12}
-        if isinstance(recipe.model, SymbolConfig):
-            sizes = {"hidden": 8}
-        latent = "size" if recipe.model.latent.kind == "gaussian" else "embedding"
-        return [f"model.{key}={value}" for key, value in {**sizes, f"latent.{latent}": 4}.items()]
-    if isinstance(recipe.model, TransformerConfig):
-        sizes = {"hidden": 12, "heads": 3, "layers": 2, "parameters": "null"}
-        return [f"model.{key}={value}" for key, value in sizes.items()]
-    sizes = {"hidden": 12, "embedding": 8, "layers": 2}
-    if "embedding" in recipe.variants.get(variant, ""):
-        sizes.pop("embedding")
-    if recipe.model.last_hidden:
-        sizes["last_hidden"] = 7
-    sizes["mogrifier.rank"] = min(recipe.model.mogrifier.rank, 5)
-    return [*(f"model.{key}={value}" for key, value in sizes.items()), "model.parameters=null"]
-
-
 @pytest.mark.parametrize(("name", "variant"), VARIANTS)
 def test_every_recipe_and_variant_trains_a_few_steps(name, variant, tmp_path, small_text):
     """Its own settings but for the text, the sizes of the network and the length of training."""
     changes = shlex.split(load_recipe(name).variants.get(variant, ""))
-    recipe = load_recipe(name, changes)
-    small_text.write_text(small_text.read_text().replace(" number", " . ! ? number"))
-    types = 200 if recipe.data.tokens == "wordpiece" else "null"
-    text = [f"data.path={small_text}", f"data.vocabulary={types}"]
-    if recipe.data.reverse_copy:
-        sizes = {"length": 5, "types": 100, "examples": 20, "held_out": 5}
-        text = [f"data.reverse_copy.{key}={value}" for key, value in sizes.items()]
-    if recipe.data.uniform:
-        text = ["data.uniform.symbols=20"]
-    overrides = [
-        "feed.batch=4",
-        "train.max_steps=4",
-        "train.validate_every=2",
-        *changes,
-        *text,
-        *small_model(recipe, variant),
-    ]
-    if recipe.start_from:
+    overrides = small(load_recipe(name, changes), variant, small_text)
+    overrides[:0] = ["feed.batch=4", "train.max_steps=4", "train.validate_every=2", *changes]
+    if load_recipe(name).start_from:
         first = load_recipe(name.removesuffix("-finetune"), overrides)
         train(first, tmp_path / "first", False, Silent(), quiet)
         overrides.append(f"start_from={tmp_path / 'first'}")

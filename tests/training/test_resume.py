@@ -114,7 +114,7 @@ def test_sigkill_at_many_places_and_resume_gives_the_same_bytes(tmp_path, small_
         tree[section] = values if "kind" in values else tree.get(section, {}) | values
     recipe.write_text(yaml.safe_dump(tree))
     script = HARNESS.format(
-        recipe=str(recipe), folder=str(tmp_path), tests=str(Path(__file__).parents[1])
+        recipe=str(recipe), folder=str(tmp_path), tests=str(Path(__file__).parents[1] / "support")
     )
     runs = {name: tmp_path / name.replace(" ", "-") for name in KILLS}
     orders = "".join(f"{runs[name]} {' '.join(kills)}\n" for name, kills in KILLS.items())

@@ -1,6 +1,7 @@
 """`infolm finetune`: an encoder on a task of GLUE, or on SQuAD."""
 
 import json
+import sys
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from infolm.cli.app import JsonOption, app, print_table
-from infolm.errors import InfolmError
+from infolm.errors import InfolmError, Interrupted
 
 FINETUNED = "finetuned"
 """The folder of a run that has the results."""
@@ -155,11 +156,16 @@ def finetune(
     rates = learning_rate or (list(grid_rates) if grid else [search.RATE])
     batches = batch or (search.BATCHES if grid else [search.BATCH])
     tried = search.grid(rates, batches, epochs or problem.epochs, seeds)
-    with bar(f"fine-tuning on {task}") as shown:
-        found = search.search(problem, encoder, tried, shown.update)
-    told: dict[str, Any] = {"task": task, "run": str(run), "data": str(data)}
-    told |= {"fresh": fresh, "share": share, **search.results(problem, found)}
-    search.write(folder, found, encoder, problem.length, told)
+    try:
+        with search.resumable(folder, problem, encoder) as state:
+            with bar(f"fine-tuning on {task}") as shown:
+                found = search.search(problem, encoder, tried, shown.update, state)
+            told: dict[str, Any] = {"task": task, "run": str(run), "data": str(data)}
+            told |= {"fresh": fresh, "share": share, **search.results(problem, found)}
+            search.write(folder, found, encoder, problem.length, told)
+    except Interrupted:
+        err.print("interrupted; all is saved. The same command resumes.")
+        sys.exit(130)
     for warning in told["warnings"]:
         err.print(f"{warning}.")
     if as_json:

@@ -9,6 +9,7 @@ from infolm.cli.app import JsonOption, app, print_table
 from infolm.errors import InfolmError
 
 if TYPE_CHECKING:
+    from infolm.data.tables import Samples
     from infolm.information.estimate import Unit
 
 OF_SAMPLES, OF_TEXT = "Options of samples X and Y", "Options of a text"
@@ -43,9 +44,17 @@ def mi(
             "-e",
             metavar="NAME[,NAME]...",
             help="Names from --list.",
-            show_default="mine; js-dv of text",
+            show_default="a panel; js-dv of text",
         ),
     ] = None,
+    fast: Annotated[
+        bool,
+        typer.Option(
+            "--fast",
+            help="The panel without its critic: seconds.",
+            rich_help_panel=OF_SAMPLES,
+        ),
+    ] = False,
     neighbours: Annotated[
         int | None,
         typer.Option(
@@ -132,7 +141,8 @@ def mi(
 
     \b
     infolm mi x.npy y.npy
-    infolm mi people.csv:height,weight people.csv:age -e mine,ksg
+    infolm mi people.csv:height,weight people.csv:age --fast
+    infolm mi x.npy y.npy -e mine,ksg
     infolm mi ptb --length 40 --gap 10
     infolm mi generated.txt --pretokenised
 
@@ -143,7 +153,12 @@ def mi(
     """
     names = [name.strip() for each in estimators or [] for name in each.split(",") if name.strip()]
     settings = _given(
-        neighbours=neighbours, folds=folds, steps=steps, sequence=sequence or None, seed=seed
+        fast=fast or None,
+        neighbours=neighbours,
+        folds=folds,
+        steps=steps,
+        sequence=sequence or None,
+        seed=seed,
     )
     reading = _given(
         split=split, tokens=tokens, vocabulary=vocabulary, pretokenised=pretokenised or None
@@ -155,13 +170,57 @@ def mi(
     else:
         for option in {**reading, **segments}:
             raise InfolmError(f"--{option} is for a text: leave it out, or leave Y out")
-        result = _mi_of_samples(x, y, names, settings, unit, quiet=as_json)
+        of_samples = _mi_of_samples if names else _answer_of_samples
+        result = of_samples(x, y, names, settings, unit, quiet=as_json)
     if as_json:
         print(json.dumps(result, indent=2))
 
 
 def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _answer_of_samples(
+    x: str, y: str, names: list[str], settings: dict[str, Any], unit: "Unit", quiet: bool
+) -> dict[str, Any]:
+    """The panel's answer, and the estimates that it rests on."""
+    from dataclasses import fields
+    from functools import partial
+
+    from infolm.console import StageBars
+    from infolm.data.tables import read_samples
+    from infolm.information.panel import Panel
+
+    known = {each.name for each in fields(Panel)}
+    for option in settings:
+        if option not in known:
+            raise InfolmError(
+                f"--{option} does nothing for the panel: leave it out, or choose an estimator "
+                "with -e"
+            )
+    a, b = read_samples(x), read_samples(y)
+    with StageBars() as stages:
+        panel = Panel(**settings, progress=partial(stages, "mine"))
+        answer = panel.estimate(a.values, b.values).to(unit)
+    if not quiet:
+        _print_source(a, b, unit)
+        _print_estimates(list(answer.estimates), warnings=False)
+        print(f"{answer.verdict[0].upper()}{answer.verdict[1:]}.")
+        if answer.kind != "none":
+            print(f"Independence: p = {answer.p_value:.2g}, by permutations.")
+        if answer.warning:
+            print(f"Warning: {answer.warning}.")
+    return {
+        "answer": answer.as_dict(),
+        "estimates": [estimate.as_dict() for estimate in answer.estimates],
+    }
+
+
+def _print_source(a: "Samples", b: "Samples", unit: "Unit") -> None:
+    columns = f"x: {', '.join(a.columns)}; y: {', '.join(b.columns)}"
+    if len(columns) > 80:
+        columns = f"x has {len(a.columns)} columns, y {len(b.columns)}"
+    print(f"mutual information in {unit} from {len(a.values):,} pairs ({columns})")
 
 
 def _mi_of_samples(
@@ -172,9 +231,9 @@ def _mi_of_samples(
     from infolm.console import StageBars
     from infolm.data.tables import read_samples
     from infolm.information.estimate import pairs
-    from infolm.information.registry import ESTIMATORS, RECOMMENDED, entry, estimator
+    from infolm.information.registry import ESTIMATORS, entry, estimator
 
-    entries = {name: entry(name) for name in names or [RECOMMENDED]}
+    entries = {name: entry(name) for name in names}
     for option in settings:
         if not any(option in each.settings for each in entries.values()):
             raise InfolmError(f"--{option} does nothing for {', '.join(entries)}: leave it out")
@@ -198,10 +257,7 @@ def _mi_of_samples(
                 raise InfolmError(f"{name}: {error}" if len(entries) > 1 else str(error)) from None
     estimates = [found[name] for name in entries]
     if not quiet:
-        columns = f"x: {', '.join(a.columns)}; y: {', '.join(b.columns)}"
-        if len(columns) > 80:
-            columns = f"x has {len(a.columns)} columns, y {len(b.columns)}"
-        print(f"mutual information in {unit} from {len(a.values):,} pairs ({columns})")
+        _print_source(a, b, unit)
         _print_estimates(estimates)
     return {"estimates": [estimate.as_dict() for estimate in estimates]}
 
@@ -222,7 +278,7 @@ def _mi_of_text(
             f"{source} holds samples: name those they are paired with too, as in "
             "infolm mi x.npy y.npy"
         )
-    for option in ("neighbours", "sequence"):
+    for option in ("fast", "neighbours", "sequence"):
         if option in settings:
             raise InfolmError(f"--{option} is for samples X and Y, not for a text: leave it out")
 
@@ -259,7 +315,7 @@ def _decimal(value: float) -> str:
     return f"{round(value, 4) + 0.0:.4f}"  # no -0.0000
 
 
-def _print_estimates(estimates: list[Any]) -> None:
+def _print_estimates(estimates: list[Any], warnings: bool = True) -> None:
     from infolm.information.registry import side
 
     print_table(
@@ -277,6 +333,6 @@ def _print_estimates(estimates: list[Any]) -> None:
         ],
         right={1, 2, 3, 4},
     )
-    for e in estimates:
+    for e in estimates if warnings else ():
         if e.warning:
             print(f"{e.estimator}: {e.warning}.")

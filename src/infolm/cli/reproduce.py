@@ -1,15 +1,27 @@
-"""`infolm reproduce`: a published sweep, trained, measured and drawn."""
+"""`infolm reproduce`: a paper's table or sweep, trained, measured, judged and drawn."""
 
 import json
 import shlex
 import sys
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from infolm.cli.app import JsonOption, app, print_table
 from infolm.errors import InfolmError
+
+if TYPE_CHECKING:
+    from infolm.studies.tables.records import Records
+
+OUT = Path("runs/reproduce")
+"""Where tables are written by default, and their runs beside them."""
+
+
+class ScaleName(StrEnum):
+    small = "small"
+    paper = "paper"
 
 
 @app.command()
@@ -17,7 +29,7 @@ def reproduce(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="PAPER/EXPERIMENT",
+            metavar="PAPER/TABLE",
             help="A name from the list, or a YAML file. Without it the list is printed.",
         ),
     ] = None,
@@ -27,8 +39,39 @@ def reproduce(
             metavar="KEY=VALUE", help="Changes to every recipe, such as train.max_steps=200"
         ),
     ] = None,
+    show_list: Annotated[
+        bool, typer.Option("--list", help="Print every table: claim, cost, what of it exists.")
+    ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every table of the list, the cheapest first.")
+    ] = False,
+    hours: Annotated[
+        float | None,
+        typer.Option(help="End after so long; what is not done is resumed the next time."),
+    ] = None,
+    scale: Annotated[
+        ScaleName, typer.Option(help="A table at a size for this computer, or at the paper's.")
+    ] = ScaleName.small,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Of a table.", show_default="as the table says")
+    ] = None,
+    ledger: Annotated[
+        bool,
+        typer.Option(
+            "--ledger",
+            help="Train nothing: write pages, pictures and README.md from what is known.",
+        ),
+    ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="The folder.", show_default="runs/<name>-reproduction")
+        Path | None,
+        typer.Option(
+            help="The folder of the results.",
+            show_default="runs/reproduce; of a sweep runs/<name>-reproduction",
+        ),
+    ] = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option(help="The folder of a table's trainings.", show_default="runs in --out"),
     ] = None,
     workers: Annotated[
         int, typer.Option(min=1, help="Processes that train side by side and share the cores.")
@@ -36,18 +79,194 @@ def reproduce(
     only: Annotated[
         str | None,
         typer.Option(
-            metavar="PATTERN", help="Only the curves whose name matches, such as 'dreg-*'"
+            metavar="PATTERN", help="Of a sweep, the curves whose name matches, such as 'dreg-*'"
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train every point of a published sweep, measure each, and draw what the paper draws.
+    """Train a table of a paper, measure it, and judge the paper's claim.
 
-    Run again, the command resumes where it stopped and keeps what is finished.
+    \b
+    infolm reproduce --list
+    infolm reproduce mogrifier/figure-2.3 --workers 2
+    infolm reproduce --all --hours 2.5 --workers 2
+
+    Run again, the command resumes where it stopped and keeps what is finished. A table is written
+    as Markdown, JSON and a picture; README.md in the same folder is the ledger of all claims.
     """
-    if name is None:
-        _list(as_json)
+    from infolm.studies.tables.table import is_table
+
+    folder = out or OUT
+    trained = runs or folder / "runs"
+    if ledger:
+        _ledger(folder, as_json)
+    elif every:
+        if name is not None:
+            raise InfolmError(f"--all is every table: leave {name} out")
+        _tables(None, [], folder, trained, scale.value, seeds, workers, hours, as_json)
+    elif name is None or show_list:
+        _list(folder, trained, as_json)
+    elif is_table(name):
+        if only is not None:
+            raise InfolmError(f"--only is for sweeps, and {name} is a table: leave it out")
+        changes = overrides or []
+        _tables([name], changes, folder, trained, scale.value, seeds, workers, hours, as_json)
+    else:
+        if seeds is not None or scale != ScaleName.small or hours is not None:
+            raise InfolmError(
+                f"{name} is a sweep: --scale, --seeds and --hours are for tables; leave them out"
+            )
+        _sweep(name, overrides or [], out, workers, only, as_json)
+
+
+def _tables(
+    sources: list[str] | None,
+    overrides: list[str],
+    out: Path,
+    runs: Path,
+    scale: Any,
+    seeds: int | None,
+    workers: int,
+    hours: float | None,
+    as_json: bool,
+) -> None:
+    from infolm.console import StageBars, bar, err
+    from infolm.studies.tables import listing
+    from infolm.studies.tables.table import names
+    from infolm.studies.tables.work import Runs, reproduce
+
+    works = listing.opened(out, scale, sources, tuple(overrides))
+    costs = {id(each): listing.hours_left(each, seeds) for each in works}
+    works.sort(key=lambda each: (costs[id(each)] is None, costs[id(each)] or 0.0))
+    again = ["infolm", "reproduce", *(sources or ["--all"]), *overrides, "--out", str(out)]
+    again += ["--runs", str(runs), "--workers", str(workers)]
+    again += ["--scale", scale] if scale != ScaleName.small else []
+    again += ["--seeds", str(seeds)] if seeds else []
+    interrupted = done = False
+    try:
+        with StageBars() as stages, bar("reproducing") as progress:
+            done = reproduce(
+                works,
+                Runs(runs),
+                seeds,
+                workers,
+                None if hours is None else 3600 * hours,
+                _write_page,
+                progress.update,
+                err.print,
+                stages,
+            )
+    except KeyboardInterrupt:
+        interrupted = True
+    for records in works:
+        if records.arms:
+            _write_page(records)
+            _write_picture(records)
+    if not overrides and (sources is None or set(sources) <= set(names())):
+        _write_ledger(out)
+    if interrupted:
+        err.print(f"interrupted; all is saved. Resume with: {shlex.join(again)}")
+        sys.exit(130)
+    if as_json:
+        print(json.dumps([records.to_json() for records in works], indent=2))
+    else:
+        for records in works:
+            _print_table(records, out)
+    if not done:
+        err.print(f"not all is trained. Resume with: {shlex.join(again)}")
+    if any(records.failures for records in works):
+        sys.exit(1)
+
+
+def _print_table(records: "Records", out: Path) -> None:
+    from infolm.studies.tables import pages
+    from infolm.studies.tables.verdict import of_table
+
+    table = records.work.table
+    print(f"{records.work.name}: {table.claim}")
+    header = pages.header(records)
+    print_table(header, pages.rows(records), right=set(range(1, len(header))))
+    print_table(
+        ["claim", "ours", "the paper", "p", "seeds", "verdict"],
+        pages.judged(records),
+        right={3, 4},
+    )
+    verdict = of_table([each.word for each in records.verdicts()])
+    print(f"verdict: {verdict}; {out / records.work.name}.md, .json, .png\n")
+
+
+def _write_page(records: "Records") -> None:
+    from infolm.studies.tables import pages
+
+    path = records.path.with_name(records.path.name.removesuffix(".json") + ".md")
+    pages.write(path, pages.page(records, path.name.removesuffix(".md") + ".png"))
+
+
+def _write_picture(records: "Records") -> None:
+    from infolm.console import err
+
+    try:
+        from infolm.studies.tables.picture import draw
+    except ModuleNotFoundError:
+        err.print("no picture: install matplotlib with `pip install 'infolm[report]'`")
         return
+    draw(records, records.path.with_name(records.path.name.removesuffix(".json") + ".png"))
+
+
+def _write_ledger(out: Path) -> "list[Records]":
+    from infolm.studies.tables import listing, pages
+
+    works = listing.opened(out, "small")
+    pages.write(out / "README.md", pages.ledger(works, [path.name for path in out.glob("*.md")]))
+    return works
+
+
+def _ledger(out: Path, as_json: bool) -> None:
+    works = _write_ledger(out)
+    for records in works:
+        if records.arms:
+            records.write()
+            _write_page(records)
+            _write_picture(records)
+    if as_json:
+        print(json.dumps([records.to_json() for records in works], indent=2))
+    else:
+        print(out / "README.md")
+
+
+def _list(out: Path, runs: Path, as_json: bool) -> None:
+    from infolm.studies.tables.listing import rows
+
+    found = rows(out, runs)
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    print_table(
+        ["reproduction", "claim", "hours", "measured", "verdict"],
+        [
+            [
+                row["reproduction"],
+                row["claim"] or row["title"],
+                "?" if row["hours_left"] is None else f"{row['hours_left']:.1f}",
+                f"{row.get('measured', '?')} of {row['trainings']}",
+                row["verdict"],
+            ]
+            for row in found
+        ],
+        right={2, 3},
+    )
+    print("hours of one core for what is not measured; --json has more")
+
+
+def _sweep(
+    name: str,
+    overrides: list[str],
+    out: Path | None,
+    workers: int,
+    only: str | None,
+    as_json: bool,
+) -> None:
+    """Every point of a sweep, with the frontiers that the paper draws."""
     from infolm.console import StageBars, bar, err
 
     try:
@@ -61,7 +280,7 @@ def reproduce(
     from infolm.studies.reproduction.sweep import sweep
     from infolm.training.checkpoint import atomically
 
-    plan = load_plan(name, overrides or [])
+    plan = load_plan(name, overrides)
     short = name.removesuffix(".yaml").replace("/", "-").lstrip(".-")
     out = out or Path("runs") / f"{short}-reproduction"
     again = ["infolm", "reproduce", name, *plan.overrides, "--out", str(out)]
@@ -74,7 +293,7 @@ def reproduce(
         sys.exit(130)
     found = summary(plan, records)
     text = json.dumps(found, indent=2) + "\n"
-    atomically(out / "summary.json", lambda path: path.write_text(text))
+    atomically(out / "summary.json", lambda path: path.write_text(text, encoding="utf-8"))
     figures = [str(path) for path in draw_figures(plan, records, out)]
     points = {name: records[name] for name in plan.points if name in records}
     result: dict[str, Any] = {"points": points, "figures": figures, "summary": found}
@@ -84,25 +303,6 @@ def reproduce(
         _print_summary(result)
     if any("failure" in record for record in result["points"].values()):
         sys.exit(1)
-
-
-def _list(as_json: bool) -> None:
-    from infolm.studies.reproduction.plan import load, names
-
-    found = {name: load(name) for name in names()}
-    rows: list[dict[str, Any]] = [
-        {
-            "reproduction": name,
-            "title": each.title,
-            "paper": each.paper,
-            "points": sum(len(curve.combinations()) for curve in each.curves.values()),
-        }
-        for name, each in found.items()
-    ]
-    if as_json:
-        print(json.dumps(rows, indent=2))
-        return
-    print_table(list(rows[0]), [[str(cell) for cell in row.values()] for row in rows], right={3})
 
 
 def _print_summary(result: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from infolm.cli.app import JsonOption, RunArgument, app, print_table
 from infolm.cli.options import with_options
+from infolm.errors import InfolmError
 from infolm.families.options import EVALUATING, GENERATING
 
 
@@ -118,10 +119,29 @@ def generate(run: RunArgument, as_json: JsonOption = False, **given: Any) -> Non
 @app.command()
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs' folders.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The page of several runs.",
+            show_default="comparison.html beside the first run",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write report.html into each run's folder: curves, measurements, samples."""
+    """Write a page on a run, report.html in its folder; of several runs one page that compares."""
     from infolm.families.report import write_report
 
-    written = [str(write_report(run)) for run in runs]
-    print(json.dumps(written) if as_json else "\n".join(written))
+    if len(runs) == 1:
+        if out:
+            raise InfolmError("--out is the page of several runs: name more, or leave it out")
+        path = write_report(runs[0])
+    else:
+        from infolm.console import StageBars
+        from infolm.studies.comparison.comparison import compare
+        from infolm.studies.comparison.page import write
+
+        with StageBars() as stages:
+            found = compare(runs, report=stages)
+        path = write(found, out or runs[0].parent / "comparison.html")
+    print(json.dumps([str(path)]) if as_json else path)

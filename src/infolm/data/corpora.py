@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -27,6 +28,7 @@ from infolm.data import ingest, reverse_copy, sources, store, synthetic, uniform
 from infolm.data.ingest import Report, Text
 from infolm.data.registry import CorpusInfo, Download, registry
 from infolm.data.reverse_copy import ReverseCopyConfig
+from infolm.data.sources import Lines
 from infolm.data.store import Split
 from infolm.data.synthetic import Truth
 from infolm.data.tokens import NO_TOKEN, Kind, Tokenizer
@@ -54,6 +56,8 @@ BLOCK = 2**22
 class DataConfig(Section):
     """The text to learn from and what its tokens are."""
 
+    former_defaults = MappingProxyType({"contractions": False})
+
     corpus: str | None = Field(None, description="name of a registered corpus")
     path: Path | None = Field(
         None,
@@ -76,6 +80,16 @@ class DataConfig(Section):
         description="words only: true splits at white space alone, false splits punctuation off "
         "too; by default as the corpus needs it, and false for your own text",
     )
+    contractions: bool | None = Field(
+        None,
+        description="words only: cut prose as the Penn Treebank does (wo n't, Prince 's) and "
+        "scripts without blanks into characters; by default for your own text alone",
+    )
+    lines: Lines = Field(
+        "sentences",
+        description="of your own text, what a line is: a sentence, as it stands; a paragraph, cut "
+        "into its sentences; or wrapped, joined into paragraphs first",
+    )
     reverse_copy: ReverseCopyConfig | None = Field(
         None, description="sizes of the corpus reverse-copy; of no other"
     )
@@ -93,6 +107,8 @@ class DataConfig(Section):
             )
         if self.tokens == "byte" and (self.vocabulary is not None or self.lowercase):
             raise ValueError("tokens: byte has 256 types as they are: no vocabulary, no lowercase")
+        if self.lines != "sentences" and self.path is None:
+            raise ValueError(f"lines: {self.lines} is for your own text: set data.path")
         if self.reverse_copy and self.corpus != reverse_copy.NAME:
             raise ValueError(f"reverse_copy: is for the corpus {reverse_copy.NAME} alone")
         if self.uniform and self.corpus != uniform.NAME:
@@ -189,12 +205,13 @@ def load(
     """
     report = report or _silent
     with _writable(sources.cache_folder()):
+        files.sweep(sources.cache_folder())
         name, texts, pretokenised = _find(config, report)
         source = _sha256([(s, sources.digest(t.path), t.start, t.stop) for s, t in texts.items()])
-        given = config.model_dump(
-            exclude={"corpus", "path", "train_lines", "reverse_copy", "uniform"}
-        )
+        given = config.model_dump(include={"tokens", "vocabulary", "lowercase", "pretokenised"})
         settings = given | {"pretokenised": pretokenised}
+        if splits_contractions(config):
+            settings["contractions"] = True
         tokens = tokenizer.to_json() if tokenizer else settings
         fingerprint = _sha256({"format": store.VERSION, "source": source, "tokens": tokens})
         folder = sources.cache_folder() / fingerprint
@@ -226,12 +243,46 @@ def _mended(
     return _open(folder, splits, verify)
 
 
+def read_text(path: Path, tokenizer: Tokenizer) -> Split:
+    """A text in a given vocabulary, as `Tokenizer.adapted` has it; a last line is ended."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InfolmError(f"{path} cannot be read: {error.strerror}") from error
+    if not data.strip():
+        raise InfolmError(f"{path} is empty: give a text with lines")
+    if not data.endswith(b"\n"):
+        data += b"\n"
+    if tokenizer.kind == "byte":  # need not be UTF-8
+        text = data.decode("utf-8", "surrogateescape")
+    else:
+        text = ingest.decode(Text.whole(path), data)
+    tokens = tokenizer.encode(tokenizer.adapted(text))
+    unknown = 0 if tokenizer.unk is None else int(np.count_nonzero(tokens == tokenizer.unk))
+    dtype = np.uint16 if len(tokenizer) <= 2**16 else np.uint32
+    return Split(
+        lines=data.count(b"\n"),
+        words=len(data.split()),
+        characters=len(text),
+        bytes=len(data),
+        unknown=unknown,
+        tokens=tokens.astype(dtype),
+    )
+
+
 def truth(config: DataConfig, tokenizer: Tokenizer) -> Truth | None:
     """The language that the text was drawn from, where one is known and its symbols are the tokens.
 
     None for all real text.
     """
     return None if config.path is not None else synthetic.truth(config.corpus, tokenizer)
+
+
+def splits_contractions(config: DataConfig) -> bool:
+    """Whether words are cut as in `prose`; of no text that is cut already."""
+    if config.contractions is None:
+        return config.path is not None and not config.pretokenised and config.tokens == "word"
+    return config.contractions
 
 
 def types(config: DataConfig) -> int:
@@ -248,7 +299,11 @@ def types(config: DataConfig) -> int:
 def _find(config: DataConfig, report: Report) -> tuple[str, dict[str, Text], bool]:
     """The corpus's name, the text of each split, and whether its words are split already."""
     if config.path is not None:
-        name, texts, pretokenised = config.path.stem, sources.own_texts(config.path), False
+        name, texts, pretokenised = (
+            config.path.stem,
+            sources.own_texts(config.path, config.lines),
+            False,
+        )
     else:
         info = sources.find(config.corpus)
         name, pretokenised = info.name, info.pretokenised
@@ -299,7 +354,6 @@ def _tokenise(
     report: Report,
 ) -> None:
     """Make the files of `folder`, each by a rename: who makes the same at once does no harm."""
-    files.sweep(folder.parent)
     with files.scratch_folder(folder.parent, "making-tokens") as scratch:
         tokenizer = tokenizer or ingest.make_tokenizer(
             texts["train"],
@@ -307,6 +361,7 @@ def _tokenise(
             config.vocabulary,
             lowercase=config.lowercase,
             pretokenised=pretokenised,
+            contractions=splits_contractions(config),
             scratch=scratch,
             workers=workers,
             report=report,

@@ -180,6 +180,7 @@ def make_tokenizer(
     *,
     lowercase: bool,
     pretokenised: bool,
+    contractions: bool = False,
     scratch: Path,
     workers: int | None,
     report: Report,
@@ -188,12 +189,14 @@ def make_tokenizer(
     workers = workers_for(text, workers)
     match kind:
         case "word":
-            pattern = None if pretokenised else word_pattern(pretokenised)
+            pattern = None if pretokenised else word_pattern(pretokenised, contractions)
             count = partial(_count_words, scratch, lowercase, pattern)
             ranges = pieces(text, _RANGE, kind)
             deque(_each(count, ranges, "counting words", workers, report), maxlen=0)
             words = _frequent_words(text, scratch, limit, workers)
-            return Tokenizer.from_words(words, pretokenised=pretokenised, lowercase=lowercase)
+            return Tokenizer.from_words(
+                words, pretokenised=pretokenised, lowercase=lowercase, contractions=contractions
+            )
         case "char":
             tally = partial(_count_characters, lowercase)
             ranges = pieces(text, _RANGE, kind)

@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
+from typing import Literal
 
-from infolm.data import ingest, python_docs, store, synthetic
+from infolm.data import ingest, python_docs, sentence_splitter, store, synthetic
 from infolm.data.ingest import Report, Text
 from infolm.data.registry import CorpusInfo, Download, registry
 from infolm.data.tokens import Kind
@@ -26,6 +27,9 @@ from infolm.errors import InfolmError, RunError
 from infolm.section import nearest
 
 SPLITS = ("train", "valid", "test")
+Lines = Literal["sentences", "paragraphs", "wrapped"]
+SPLITTER = 1
+"""Counts up when the rules of `sentence_splitter` change."""
 
 _LARGE = 2**24  # bytes of a file whose SHA-256 is worth remembering
 
@@ -81,16 +85,51 @@ def find(name: str | None) -> CorpusInfo:
     raise InfolmError(f"There is no corpus '{name}'{hint} (known are {names}; or set data.path).")
 
 
-def own_texts(path: Path) -> dict[str, Text]:
+def own_texts(path: Path, lines: Lines = "sentences") -> dict[str, Text]:
+    """The splits of a person's own text, its lines taken for what they are."""
     if path.is_dir():
         texts = {split: Text.whole(_named(path, split)) for split in SPLITS}
         for text in texts.values():
             _refuse_empty(text.path)
+        if lines != "sentences":
+            return {split: Text.whole(_in_sentences(t.path, lines)) for split, t in texts.items()}
         return texts
     if not path.is_file():
         raise InfolmError(f"{path} does not exist: data.path is a text file or a folder of texts.")
     _refuse_empty(path)
-    return _split_file(path)
+    return _split_file(path if lines == "sentences" else _in_sentences(path, lines))
+
+
+def _in_sentences(path: Path, lines: Lines) -> Path:
+    """The text with a line for each sentence, made once and kept where a person can read it."""
+    name = f"{path.stem}-{digest(path)[:16]}-{lines}-v{SPLITTER}.txt"
+    made = cache_folder() / "texts" / "own" / name
+    if not made.exists():
+        made.parent.mkdir(parents=True, exist_ok=True)
+        with store.atomic(made) as file:
+            found: Iterator[str] = read_lines(path)
+            for paragraph in sentence_splitter.unwrap(found) if lines == "wrapped" else found:
+                sentences = sentence_splitter.split(paragraph)
+                file.writelines(f"{sentence}\n".encode() for sentence in sentences)
+    return made
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 text; a sentence on the first that cannot be read."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield line.decode().rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise InfolmError(
+                    f"{path}, line {number}, is not UTF-8 text ({error.reason}): convert the file, "
+                    "for instance with iconv -f LATIN1 -t UTF-8"
+                ) from error
+
+
+def own_file(path: Path) -> Path:
+    """The file of one's own text, of a folder that of the training split."""
+    return _named(path, "train") if path.is_dir() else path
 
 
 def _refuse_empty(path: Path) -> None:

@@ -24,7 +24,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, lru_cache
-from itertools import chain, pairwise
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from infolm.data.prose import character_class, join, prose_pattern
 from infolm.errors import InfolmError
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ BLANKS = " \t\n\r\v\f"
 """White space between words: what stands between these is a word as it is written."""
 NO_TOKEN = -1  # what `Tokenizer.lookup` gives for a word or character it does not know
 
+_CLASS = re.compile(r"\[(?:\\.|[^\]\\])*\]", re.DOTALL)  # of characters
 _CODE_POINTS = 0x110000
 _MEMORY = 200_000  # whitespace-separated words whose pieces are remembered while encoding
 
@@ -67,42 +69,41 @@ def lower(text: str) -> str:
     return text.replace("Σ", "σ").lower()
 
 
-def _character_class(characters: Iterable[str]) -> str:
-    """`characters` as the inside of a regular expression's `[...]`, in ranges."""
-    codes = sorted(map(ord, characters))
-    breaks = [i for i, (a, b) in enumerate(pairwise(codes), 1) if b > a + 1]
-    starts, stops = [0, *breaks], [*breaks, len(codes)]
-    ranges = [(chr(codes[i]), chr(codes[j - 1])) for i, j in zip(starts, stops, strict=True)]
-
-    def quote(c: str) -> str:
-        return "\\" + c if c.isascii() and c.isprintable() and c != " " else c
-
-    return "".join(quote(a) if a == b else f"{quote(a)}-{quote(b)}" for a, b in ranges)
-
-
-@lru_cache(maxsize=2)
-def word_pattern(pretokenised: bool) -> str:
+@lru_cache(maxsize=3)
+def word_pattern(pretokenised: bool, contractions: bool = False) -> str:
     """The regular expression whose matches are the words of a text.
 
     Pretokenised text is split on white space alone. In other text each punctuation mark or symbol
-    is a token of its own, but for the low line and for an apostrophe inside a word. The classes
+    is a token of its own, but for the low line and for an apostrophe inside a word; with
+    `contractions` as `prose.prose_pattern` has it. The classes
     are written out, because `\\w` and `\\s` mean different things to different libraries (and
     `\\w` would cut a Devanagari word at each vowel sign).
     """
     every = list(map(chr, range(_CODE_POINTS)))
-    space = _character_class(c for c in every if c.isspace())
+    space = character_class(c for c in every if c.isspace())
     if pretokenised:
         return f"[^{space}]+"
-    marks = _character_class(c for c in every if c != "_" and unicodedata.category(c)[0] in "PS")
+    marks = character_class(c for c in every if c != "_" and unicodedata.category(c)[0] in "PS")
+    if contractions:
+        return prose_pattern(f"{EOS}|{UNK}", space, marks)
     run = f"[^{space}{marks}]+"
     return f"{EOS}|{UNK}|{run}(?:['’]{run})*|[{marks}]"
+
+
+def _is_word_pattern(pattern: str) -> bool:
+    """Whether it is a `word_pattern`, whichever characters its classes hold: those of another
+    release of Unicode may be others. A stranger's own could take longer than anybody waits."""
+    marks = f"{EOS}|{UNK}|[]+(?:[][]+)*|[]"
+    prose = _CLASS.sub("[]", prose_pattern(f"{EOS}|{UNK}", " ", "!"))
+    return _CLASS.sub("[]", pattern) in ("[]+", marks, prose)
 
 
 def splitter(pattern: str) -> Callable[[str], list[str]]:
     """The matches of a `word_pattern` in what stands between two blanks."""
     findall = re.compile(pattern).findall
-    # Most words need no regular expression, and it takes ten times as long.
-    return lambda text: [text] if text.isalnum() else findall(text)
+    # Most words need no regular expression, and it takes ten times as long. Scripts without
+    # blanks may need it.
+    return lambda text: [text] if text.isascii() and text.isalnum() else findall(text)
 
 
 def ranked(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -170,6 +171,10 @@ class Tokenizer:
     def __init__(self, description: dict[str, Any]) -> None:
         """`description` is the parsed `tokenizer.json`; the class methods make it."""
         ids = _Ids(description["model"]["vocab"])
+        for added in description.get("added_tokens") or []:
+            ids.setdefault(
+                added["content"], added["id"]
+            )  # a BERT's own may stand behind its pieces
         description["model"]["vocab"] = ids
         self._description = description
         self._ids = ids
@@ -182,7 +187,12 @@ class Tokenizer:
 
     @classmethod
     def from_words(
-        cls, words: Sequence[str], *, pretokenised: bool = True, lowercase: bool = False
+        cls,
+        words: Sequence[str],
+        *,
+        pretokenised: bool = True,
+        lowercase: bool = False,
+        contractions: bool = False,
     ) -> Self:
         """Words, numbered as listed; `<eos>` and `<unk>` must be among them."""
         from tokenizers import Regex, models, normalizers, pre_tokenizers
@@ -193,7 +203,7 @@ class Tokenizer:
             normalizers.Replace("\n", f" {EOS} "),
         )
         backend.pre_tokenizer = pre_tokenizers.Split(
-            Regex(word_pattern(pretokenised)), behavior="removed", invert=True
+            Regex(word_pattern(pretokenised, contractions)), behavior="removed", invert=True
         )
         return cls(json.loads(backend.to_str()))
 
@@ -279,10 +289,10 @@ class Tokenizer:
         try:
             # A piece may be one of the rarer line breaks.
             pieces = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-            lowercase = not settings.exists() or json.loads(settings.read_text()).get(
-                "do_lower_case", True
+            lowercase = not settings.exists() or bool(
+                json.loads(settings.read_bytes()).get("do_lower_case", True)
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
             raise InfolmError(
                 f"{folder} has no vocabulary that can be read ({error}): it needs tokenizer.json "
                 "or vocab.txt, as transformers saves them"
@@ -306,11 +316,33 @@ class Tokenizer:
     @classmethod
     def load(cls, path: Path) -> Self:
         try:
-            return cls(json.loads(path.read_bytes()))
+            found = cls(json.loads(path.read_bytes()))
+            found._check()
         except OSError as error:
             raise InfolmError(f"{path} cannot be read: {error.strerror}.") from error
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        except Exception as error:  # `tokenizers` raises nothing more special
             raise InfolmError(f"{path} is not a vocabulary that infolm saved.") from error
+        return found
+
+    def _check(self) -> None:
+        """Refuse a description that would fail later, or whose pattern could take for ever."""
+        numbers = self._ids.values()
+        if not all(type(n) is int for n in numbers) or {*numbers} != {*range(len(self))}:
+            raise ValueError("tokens are not numbered from 0 on")
+        for added in self._description.get("added_tokens") or []:
+            if self._ids[added["content"]] != added["id"]:
+                raise ValueError("an added token has two numbers")
+        needed = {*SPECIAL} if self.kind == "wordpiece" else {*byte_characters()}
+        if self.kind in ("word", "char"):
+            needed = {self._tokens[self.eos], UNK} if self.eos != NO_TOKEN else {EOS}
+        if not needed <= self._ids.keys():
+            raise ValueError("it lacks tokens that every vocabulary has")
+        if self.kind == "byte" and self._tokens != byte_characters():
+            raise ValueError("its bytes are out of order")
+        if self.kind == "word" and not _is_word_pattern(self._pattern):
+            raise ValueError("it cuts words by another pattern")
+        self.decode(self.encode(f"a {'x' * 1000}\n"))  # a word that no vocabulary has
+        self.to_json().encode()  # half a surrogate pair cannot be written
 
     def save(self, path: Path) -> None:
         path.write_text(self.to_json(), encoding="utf-8")
@@ -453,6 +485,13 @@ class Tokenizer:
         if self.kind == "wordpiece":
             words = words.replace(f" {CONTINUES}", "")
         return re.sub(" ?\n ?", "\n", words)
+
+    def prose(self, ids: ArrayLike) -> str:
+        """As `decode`, with words put together as in ordinary prose."""
+        text = self.decode(ids)
+        if self.kind not in ("word", "wordpiece"):
+            return text
+        return "\n".join(join(line.split()) for line in text.split("\n"))
 
     def token(self, id: int) -> str:
         """One token as a person reads it."""

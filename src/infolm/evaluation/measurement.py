@@ -23,6 +23,10 @@ EPISODIC = (
     "split is, the first and <eos> included; the losses are summed and divided by the number of "
     "what the unit names"
 )
+OF_TEXT = (
+    "the text is read behind an <eos>, so every token of it is predicted, the first and the <eos> "
+    "of each line included; the losses are summed and divided by the number of what the unit names"
+)
 BLOCKS = 100
 """Blocks of the batch-means standard error."""
 
@@ -178,6 +182,8 @@ def keep(path: Path, new: Sequence[Measurement]) -> None:
     try:
         with files.held(path):
             text = as_json(merge(read(path), new))
-            checkpoint.atomically(path, lambda temporary: temporary.write_text(text))
+            checkpoint.atomically(
+                path, lambda temporary: temporary.write_text(text, encoding="utf-8")
+            )
     except InfolmError as error:
         raise NotKeptError(f"what was measured is not kept: {error}", new) from error

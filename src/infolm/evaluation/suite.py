@@ -21,6 +21,7 @@ from infolm.evaluation.kneser_ney import KneserNey
 from infolm.evaluation.likelihood import Progress, parallel_log_probs
 from infolm.evaluation.measurement import (
     EPISODIC,
+    OF_TEXT,
     Measurement,
     TextSize,
     language_measurements,
@@ -241,20 +242,7 @@ def evaluate(
     Methods whose walks are the same share one. true: see `likelihood_measurements`.
     """
     check(split, name)
-    walks = dict.fromkeys(method.walk for method in methods)
-    readings: dict[Method, Reading] = {}
-    for each in walks:
-        group = [method for method in methods if method.walk == each]
-        stage = f"reading the {name} split ({Method(*each)})"
-        found = measure(
-            subject.model,
-            split.tokens,
-            group,
-            subject.chunk,
-            subject.statistics,
-            subject.progress(stage),
-        )
-        readings.update(zip(group, found, strict=True))
+    readings = read_by(subject, split.tokens, f"the {name} split", methods)
     size, results = text_size(split, subject.tokenizer), []
     for method in methods:
         reading = readings[method]
@@ -263,6 +251,79 @@ def evaluate(
             error = replace(results[-1], metric="sampling_error", unit="nats per token")
             results.append(replace(error, value=reading.sampling_error, stderr=None))
     return results, word_changes(readings, split)
+
+
+def evaluate_text(
+    subject: Subject,
+    text: Split,
+    name: str,
+    methods: Sequence[Method],
+    streams: int = 1,
+    ngrams: KneserNey | None = None,
+) -> tuple[list[Measurement], list[str]]:
+    """Measurements of a text that is no split of the model's corpus, by each of `methods`, and why
+    they should not be compared with others. streams, ngrams: see `evaluate_parallel`, `baseline`.
+
+    Bits per character and byte are given whatever the tokens are, with a warning where these do
+    not spell out the text.
+    """
+    tokens = np.append(subject.tokenizer.eos, text.tokens)
+    words = text.words + text.lines if text.words > text.lines else None
+    size = TextSize(text.characters, text.bytes, words)
+    found: dict[str, npt.NDArray[np.float64]] = {}
+    if ngrams:
+        found[BASELINE] = ngrams.log_probs(tokens)
+    if streams > 1:
+        progress = subject.progress(f"reading {name}")
+        found[f"static, {streams} parallel streams, warm-up of {WARM_UP} tokens"] = (
+            parallel_log_probs(subject.model, tokens, streams, WARM_UP, subject.chunk, progress)
+        )
+    else:
+        readings = read_by(subject, tokens, name, methods)
+        found |= {str(method): readings[method].log_probs for method in methods}
+    results = [
+        measured
+        for method, log_probs in found.items()
+        for measured in likelihood_measurements(log_probs, name, method, size, None, OF_TEXT)
+    ]
+    share = text.unknown / len(text.tokens)
+    unknown = "tokens that the vocabulary lacks, over all tokens"
+    tail = (None, len(text.tokens), name, "vocabulary", unknown)
+    results.append(Measurement("unknown_share", share, "share of tokens", *tail))
+    return results, text_warnings(subject.tokenizer, text, name)
+
+
+def text_warnings(tokenizer: Tokenizer, text: Split, name: str) -> list[str]:
+    """Why what is measured of a text does not compare with what others measure."""
+    warnings = []
+    if text.unknown:
+        share = text.unknown / len(text.tokens)
+        warnings.append(
+            f"{share:.1%} of the tokens of {name} are not in the vocabulary and count as <unk>, "
+            "which is likelier than what it stands for: compare these numbers only with those of "
+            "models that have the same vocabulary, or train on bytes or byte pairs"
+        )
+    elif tokenizer.kind == "word":
+        warnings.append(
+            "words do not tell the white space between them, which the bits per character and byte "
+            "leave out"
+        )
+    if tokenizer.lowercase:
+        warnings.append("the text was lower-cased, which leaves out what capitals would cost")
+    return warnings
+
+
+def read_by(
+    subject: Subject, tokens: npt.NDArray[np.integer], name: str, methods: Sequence[Method]
+) -> dict[Method, Reading]:
+    """The text `tokens` (N,) by each of `methods`; those whose walks are the same share one."""
+    readings: dict[Method, Reading] = {}
+    for each in dict.fromkeys(method.walk for method in methods):
+        group = [method for method in methods if method.walk == each]
+        progress = subject.progress(f"reading {name} ({Method(*each)})")
+        found = measure(subject.model, tokens, group, subject.chunk, subject.statistics, progress)
+        readings.update(zip(group, found, strict=True))
+    return readings
 
 
 def word_changes(readings: Mapping[Method, Reading], split: Split) -> list[WordChange]:

@@ -87,8 +87,6 @@ def language_folder(run: Run, folder: Path) -> None:
             bos_token=end,
             eos_token=end,
             pad_token=end,
-            # A mark that is written in the text is read as text, as ours reads it.
-            split_special_tokens=True,
             padding_side="left",
             clean_up_tokenization_spaces=False,
             **unknown,

@@ -36,7 +36,7 @@ def corpus_of(run: RunFolder, recipe: Recipe, report: Report | None = None) -> C
     """The text a run is trained on, in the run's vocabulary; refused if it is no longer that."""
     run.verify(run.tokenizer, run.corpus)
     corpus = load(recipe.data, report, tokenizer=Tokenizer.load(run.tokenizer))
-    if _source(run) != corpus.source:
+    if source_of(run) != corpus.source:
         raise InfolmError(
             f"the text of {corpus.name} is no longer the one that {run.path} was trained on: "
             "bring that text back, or train anew with another --out"
@@ -44,7 +44,7 @@ def corpus_of(run: RunFolder, recipe: Recipe, report: Report | None = None) -> C
     return corpus
 
 
-def _source(run: RunFolder) -> str:
+def source_of(run: RunFolder) -> str:
     """The SHA-256 of the text that the run was begun with."""
     try:
         return str(json.loads(run.corpus.read_bytes())["sha256"])

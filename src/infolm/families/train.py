@@ -9,6 +9,7 @@ import torch
 
 from infolm import files
 from infolm.config import Recipe
+from infolm.data import own_text
 from infolm.data.corpora import Corpus, types
 from infolm.data.corpora import load as load_corpus
 from infolm.data.ingest import Report
@@ -16,6 +17,7 @@ from infolm.data.pairs import NeighbourPairs
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError, RunError
 from infolm.families.base import build_terms, family_of, silent
+from infolm.families.demand import of_training, refuse_giants
 from infolm.families.recorded import about, check_same, corpus_of
 from infolm.models.base import Model
 from infolm.nn import gather
@@ -33,28 +35,6 @@ from infolm.training.run import ReadOnlyRun, RunFolder
 def parameters(recipe: Recipe) -> int:
     """How many parameters the recipe's model has, without making them or reading the corpus."""
     return recipe.model.parameters_of(types(recipe.data))
-
-
-def _refuse_giants(recipe: Recipe, types: int) -> None:
-    """Refuse a model whose parameters alone are more than the computer's memory."""
-    try:
-        size = 4 * recipe.model.parameters_of(types)
-    except (RuntimeError, OverflowError, MemoryError):
-        size = 2**63  # more than can be counted
-    if size > memory():
-        raise InfolmError(
-            f"the model's parameters take {size / 2**30:,.0f} GB, and this computer has "
-            f"{memory() / 2**30:,.0f}: lower sizes such as model.hidden, model.embedding or "
-            "data.vocabulary"
-        )
-
-
-def memory() -> int:
-    """Bytes of this computer's memory; where it does not tell, more than any has."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 2**62
 
 
 def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Report) -> float:
@@ -93,7 +73,8 @@ def _train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Re
     _refuse_more_parts_than_columns(recipe)
     fabric = one_device(recipe.train.accelerator, recipe.train.precision)
     torch.manual_seed(recipe.seed)
-    _refuse_giants(recipe, len(corpus.tokenizer))
+    tokens = len(corpus.splits["train"].tokens)
+    refuse_giants(of_training(recipe, len(corpus.tokenizer), tokens))
     model = recipe.model.build(len(corpus.tokenizer), corpus.tokenizer)
     if len(corpus.splits["valid"].tokens) < 2:
         raise InfolmError("the validation split needs at least two tokens: bring more text")
@@ -128,6 +109,8 @@ def _train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Re
             recipe.optimiser.l2_penalty,
         )
         watcher.say(_plan(recipe, corpus, model, terms, cells, out))
+        if done := own_text.described(recipe.data, corpus):
+            watcher.say(done)
         if said := _note_build(run, native.build() if cells == "native" else {}, begun):
             watcher.say(said)
         if resume and loop.resume():
@@ -255,7 +238,7 @@ def _create(out: Path, recipe: Recipe, corpus: Corpus) -> RunFolder:
             run = RunFolder(making)
             run.recipe.write_text(recipe.as_yaml(), encoding="utf-8")
             corpus.tokenizer.save(run.tokenizer)
-            run.corpus.write_text(about(corpus))
+            run.corpus.write_text(about(corpus), encoding="utf-8")
             for path in run.defining:
                 files.flush(path)
             run.manifest()

@@ -53,6 +53,10 @@ class Inputs:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    @property
+    def arrays(self) -> tuple[Ints, ...]:
+        return self.tokens, self.lengths, self.second
+
     def padded(self, numbers: Ints) -> tuple[Ints, Ints, Ints]:
         """Sequences side by side: their tokens, 1 where there is one, and segments, (B, L) each."""
         places = np.arange(self.lengths[numbers].max())

@@ -1,5 +1,6 @@
 """What is learnt and measured in fine-tuning: classes and scores of sequences, and spans."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -110,6 +111,11 @@ class Problem(Protocol):
     @property
     def train(self) -> Inputs: ...
     @property
+    def digest(self) -> str:
+        """The SHA-256 of all that its numbers depend on, but for the network."""
+        ...
+
+    @property
     def counts(self) -> dict[str, dict[str, int]]: ...
     @property
     def cut(self) -> list[str]:
@@ -179,6 +185,14 @@ def read_problem(
         options.choose_on,
         options.head,
     )
+
+
+def _digest(*parts: object) -> str:
+    """The SHA-256 of arrays, and of other things as they are printed."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode())
+    return digest.hexdigest()
 
 
 def run(network: "PreTrainedModel", inputs: Inputs, numbers: Ints) -> Any:
@@ -264,6 +278,13 @@ class Classification:
     @property
     def cut(self) -> list[str]:
         return [where for part in self._parts.values() for where in part.cut]
+
+    @property
+    def digest(self) -> str:
+        parts = [
+            each for part in self._parts.values() for each in (*part.inputs.arrays, part.labels)
+        ]
+        return _digest(self.task.metrics, self.length, self.choose_on, self.put, *parts)
 
     def network(self, encoder: Pretrained) -> "PreTrainedModel":
         return networks.classifier(encoder, self.task.labels, self.head)
@@ -378,6 +399,11 @@ class Spans:
             },
             "dev": {"examples": len(dev), "windows": len(self._windows)},
         }
+
+    @property
+    def digest(self) -> str:
+        arrays = (*self.train.arrays, *self._dev.arrays, self._targets.numpy())
+        return _digest(self.length, self.choose_on, self.put, self._questions, *arrays)
 
     def network(self, encoder: Pretrained) -> "PreTrainedModel":
         return networks.span_finder(encoder)

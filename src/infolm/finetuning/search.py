@@ -11,10 +11,13 @@ too high, and those of the last epochs depend on dev by the configuration alone.
 """
 
 import glob
+import hashlib
 import json
 import os
+import shutil
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import groupby, product
 from pathlib import Path
@@ -28,8 +31,19 @@ from infolm.errors import InfolmError, RunError
 from infolm.finetuning import networks
 from infolm.finetuning.networks import Pretrained
 from infolm.finetuning.problems import ChooseOn, Problem, Scores
-from infolm.finetuning.trial import Settings, Trial, fine_tune, score, steps_of
+from infolm.finetuning.trial import (
+    ENDED,
+    Settings,
+    Trial,
+    best_weights,
+    fine_tune,
+    forget,
+    score,
+    steps_of,
+)
+from infolm.training import checkpoint
 from infolm.training.device import one_device
+from infolm.training.run import RunFolder
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -79,37 +93,101 @@ def grid(rates: Sequence[float], batches: Sequence[int], epochs: int, seeds: int
 
 
 def search(
-    problem: Problem, encoder: Pretrained, tried: Sequence[Settings], report: Report
+    problem: Problem, encoder: Pretrained, tried: Sequence[Settings], report: Report, state: Path
 ) -> Found:
-    """All trials of `tried`, in which those of a configuration stand together."""
+    """All trials of `tried`, in which those of a configuration stand together.
+
+    state: a folder for what lets a search that was killed be resumed; see `resumable`.
+    """
     metric, done = problem.metrics[0], 0
     steps = sum(steps_of(problem, settings) for settings in tried)
     trials = list[Trial]()
-    best: tuple[float, int, dict[str, Tensor]] | None = None  # mean, trial, its weights
+    best: tuple[float, int] | None = None  # mean, and the trial whose weights are kept
     for _, same in groupby(tried, lambda settings: (settings.learning_rate, settings.batch)):
-        values, kept = list[float](), (0, dict[str, Tensor]())
+        values, kept = list[float](), len(trials)
         for settings in same:
             name = f"trial {len(trials) + 1} of {len(tried)}: {describe(settings)}"
 
             def watch(step: int, loss: float, name: str = name, before: int = done) -> None:
                 report((before + step) / steps, f"{name}, loss {loss:.3f}")
 
-            trial, weights = fine_tune(problem, encoder, settings, watch)
+            trial = fine_tune(problem, encoder, settings, watch, _of_trial(state, settings))
             values.append(score(trial.epochs[trial.best].choice, metric))
-            if values[-1] > max(values[:-1], default=-float("inf")):
-                kept = len(trials), weights
+            better = values[-1] > max(values[:-1], default=-float("inf"))
             trials.append(trial)
+            if len(values) > 1:
+                _forget_weights(state, tried[kept if better else len(trials) - 1])
+            kept = len(trials) - 1 if better else kept
             done += steps_of(problem, settings)
         if best is None or statistics.fmean(values) > best[0]:
-            best = statistics.fmean(values), *kept
+            if best is not None:
+                _forget_weights(state, tried[best[1]])
+            best = statistics.fmean(values), kept
+        else:
+            _forget_weights(state, tried[kept])
     assert best is not None
     network = problem.network(encoder)
-    network.load_state_dict(best[2])
+    network.load_state_dict(_weights(problem, encoder, tried[best[1]], state))
     network.to(one_device("auto").device)
     network.eval()
     with torch.inference_mode():
         test, files = problem.measure_test(network), problem.files(network)
     return Found(trials, best[1], network, test, files)
+
+
+def _of_trial(state: Path, settings: Settings) -> Path:
+    return state / "-".join(map(str, asdict(settings).values()))
+
+
+def _forget_weights(state: Path, settings: Settings) -> None:
+    forget(_of_trial(state, settings), but={ENDED})
+
+
+def _weights(
+    problem: Problem, encoder: Pretrained, settings: Settings, state: Path
+) -> dict[str, Tensor]:
+    """Of a trial; trained again where a search with another grid has forgotten them."""
+    folder = _of_trial(state, settings)
+    if not RunFolder(folder).model.exists():
+        shutil.rmtree(folder)
+        fine_tune(problem, encoder, settings, lambda step, loss: None, folder)
+    return best_weights(folder)
+
+
+@contextmanager
+def resumable(folder: Path, problem: Problem, encoder: Pretrained) -> Iterator[Path]:
+    """Where the search that is to write `folder` keeps its state: beside it, until the end of a
+    block that raised nothing. State of another problem or encoder is removed."""
+    state = folder.parent / f".{folder.name}-trials"
+    state.mkdir(parents=True, exist_ok=True)
+    files.refuse_links(state)
+    try:
+        with RunFolder(state).locked():
+            about, now = state / "about", _identity(problem, encoder)
+            if not about.exists() or about.read_text() != now:
+                for path in _trials_in(state):
+                    shutil.rmtree(path)
+                checkpoint.atomically(about, lambda path: path.write_text(now))
+            yield state
+            for path in _trials_in(state):
+                shutil.rmtree(path)
+    finally:
+        if not _trials_in(state):
+            shutil.rmtree(state)
+
+
+def _trials_in(state: Path) -> list[Path]:
+    return [path for path in state.iterdir() if path.is_dir()]
+
+
+def _identity(problem: Problem, encoder: Pretrained) -> str:
+    """The SHA-256 of what decides the numbers of a trial, but for its settings."""
+    digest = hashlib.sha256(problem.digest.encode())
+    digest.update(encoder.sizes.to_json_string().encode())
+    digest.update(encoder.tokenizer.to_json().encode())
+    for name, weight in sorted(encoder.weights.items()):
+        digest.update(name.encode() + weight.contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def describe(settings: Settings) -> str:

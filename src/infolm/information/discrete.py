@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from infolm.errors import InfolmError
+from infolm.information.checks import checked
 from infolm.information.estimate import (
     Array,
     Estimate,
@@ -73,6 +74,10 @@ class Table:
         both, counts = _numbered((a * len(counts_y) + b)[:, None])
         return cls(a, b, both, counts_x, counts_y, counts)
 
+    def shuffled(self, seed: int) -> "Table":
+        """The table of the same rows with their y in random order."""
+        return Table.of(self.x[:, None], shuffled(self.y, seed)[:, None])
+
     @property
     def freedom(self) -> int:
         """(K_x - 1)(K_y - 1), the degrees of freedom of a table of independent x and y."""
@@ -108,6 +113,10 @@ class PlugIn:
         return "plug-in"
 
     def estimate(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
+        return checked(self.unchecked, x, y, self.seed)
+
+    def unchecked(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
+        """The estimate with what it knows of itself."""
         return _estimate(self.name, x, y, self.seed, Table.plug_in)
 
 
@@ -125,6 +134,10 @@ class MillerMadow:
         return "miller-madow"
 
     def estimate(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
+        return checked(self.unchecked, x, y, self.seed)
+
+    def unchecked(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
+        """The estimate with what it knows of itself."""
         return _estimate(self.name, x, y, self.seed, Table.miller_madow)
 
 
@@ -150,22 +163,29 @@ def _estimate(
     the square root of I; hence z^2 / 2N more upwards, z the quantile.
     """
     a, b = _discrete(x, y)
-    table, shuffle = Table.of(a, b), Table.of(a, shuffled(b, seed))
+    table = Table.of(a, b)
+    shuffle = table.shuffled(seed)
     samples, value, permuted = len(a), method(table), method(shuffle)
-    stderr = _stderr(table)
-    plain, corrected = table.plug_in(), table.miller_madow()
-    centres = (plain, plain - shuffle.plug_in(), corrected, corrected - shuffle.miller_madow())
-    low = min(centres) - half_width(stderr)
-    high = max(centres) + half_width(stderr) + half_width(1.0) ** 2 / (2 * samples)
+    _, stderr, low, high = table_interval(table, seed)
     return Estimate(
         name,
         value,
         stderr,
-        interval=(max(low, 0.0), high),
+        interval=(low, high),
         permuted=permuted,
         samples=samples,
         warning=joined(_undersampled(table, permuted), ceiling(value, samples)),
     )
+
+
+def table_interval(table: Table, seed: int) -> tuple[float, float, float, float]:
+    """The value of Miller and Madow, its standard error, and the ends of the interval."""
+    stderr, shuffle = _stderr(table), table.shuffled(seed)
+    plain, corrected = table.plug_in(), table.miller_madow()
+    centres = (plain, plain - shuffle.plug_in(), corrected, corrected - shuffle.miller_madow())
+    low = min(centres) - half_width(stderr)
+    high = max(centres) + half_width(stderr) + half_width(1.0) ** 2 / (2 * len(table.x))
+    return corrected, stderr, max(low, 0.0), high
 
 
 def _stderr(table: Table) -> float:

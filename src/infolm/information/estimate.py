@@ -64,6 +64,12 @@ class Estimate:
         return asdict(self)
 
 
+class Progress(Protocol):
+    """Called with how many parts of the work are done."""
+
+    def __call__(self, done: int, total: int) -> None: ...
+
+
 class Estimator(Protocol):
     """Estimates I(X; Y) from paired rows."""
 

@@ -22,6 +22,7 @@ from scipy.optimize import brentq
 from scipy.special import digamma, ndtri, polygamma
 
 from infolm.errors import InfolmError
+from infolm.information.checks import checked
 from infolm.information.estimate import (
     Array,
     Estimate,
@@ -147,10 +148,10 @@ def null_variance(samples: int, dx: int, dy: int) -> float:
 def gaussian_information(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
     """I(X; Y) of jointly Gaussian rows, in nats, unbiased: information(rho) - sample_bias."""
     a, b = _enough(x, y)
-    return _unbiased(_finite(canonical_variates(a, b)[2]), len(a), a.shape[1], b.shape[1])
+    return unbiased(_finite(canonical_variates(a, b)[2]), len(a), a.shape[1], b.shape[1])
 
 
-def _unbiased(rho: Array, samples: int, dx: int, dy: int) -> float:
+def unbiased(rho: Array, samples: int, dx: int, dy: int) -> float:
     return information(np.minimum(rho, LARGEST)) - sample_bias(samples, dx, dy)
 
 
@@ -161,7 +162,7 @@ def _scores(x: Rows, y: Rows) -> tuple[Array, Array]:
 def _of_scores(x: Array, y: Array) -> float:
     """The unbiased estimate from the normal scores, unchecked."""
     rho = canonical_variates(*_scores(x, y))[2]
-    return _unbiased(rho, len(x), x.shape[1], y.shape[1])
+    return unbiased(rho, len(x), x.shape[1], y.shape[1])
 
 
 def _enough(x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Rows, Rows]:
@@ -201,6 +202,10 @@ class Gaussian:
         return "copula" if self.copula else "gaussian"
 
     def estimate(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
+        return checked(self.unchecked, x, y, self.seed)
+
+    def unchecked(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
+        """The estimate with what it knows of itself."""
         a, b = _enough(x, y)
         (samples, dx), dy = a.shape, b.shape[1]
         columns = dx + dy
@@ -211,8 +216,8 @@ class Gaussian:
             # Of ranks too the kurtosis is not quite a Gaussian's.
             expected = _kurtosis(*canonical_variates(*_scores(*surrogate(a, b, self.seed)[:2])))
         u, v, rho = canonical_variates(a, b)
-        value = _unbiased(_finite(rho), samples, dx, dy)
-        stderr = math.hypot(_stderr(u, v, rho), trial.bias / 2)
+        value = unbiased(_finite(rho), samples, dx, dy)
+        stderr = math.hypot(information_stderr(u, v, rho), trial.bias / 2)
         return Estimate(
             self.name,
             value,
@@ -255,7 +260,7 @@ def _distances(u: Array, v: Array, rho: Array) -> Array:
     )
 
 
-def _stderr(u: Array, v: Array, rho: Array) -> float:
+def information_stderr(u: Array, v: Array, rho: Array) -> float:
     """sqrt(Var[local] / N + null variance).
 
     The local information is, up to a constant, 1/2 (u'u + v'v - z' S^-1 z): it is also the
@@ -337,14 +342,14 @@ def tried(
     (samples, dx), dy = latent.u.shape, latent.v.shape[1]
     expected, variance = information(latent.rho), float(np.square(latent.rho).sum()) / samples
     if samples > dx + dy:
-        expected = _unbiased(canonical_variates(latent.u, latent.v)[2], samples, dx, dy)
+        expected = unbiased(canonical_variates(latent.u, latent.v)[2], samples, dx, dy)
         variance += null_variance(samples, dx, dy)
     bias = estimator(latent.u @ latent.to_x, latent.v @ latent.to_y) - expected
     return Trial(bias, math.sqrt(variance))
 
 
 def _latent(x: Rows, y: Rows, seed: int) -> _Latent:
-    (ux, to_x), (uy, to_y) = (_whitened(side) for side in _scores(x, y))
+    (ux, to_x), (uy, to_y) = (whitened(side) for side in _scores(x, y))
     left, rho, right = np.linalg.svd(ux.T @ uy)
     rho = _shrunk(np.minimum(rho, LARGEST), len(x), len(left), len(right))
     generator = np.random.default_rng(seed)
@@ -355,7 +360,7 @@ def _latent(x: Rows, y: Rows, seed: int) -> _Latent:
     return _Latent(u, v, left.T @ to_x, right @ to_y, rho)
 
 
-def _whitened(x: Array) -> tuple[Array, Array]:
+def whitened(x: Array) -> tuple[Array, Array]:
     """u (N, R), orthonormal, and W (R, D) with centred x = sqrt(N) u W, R its rank."""
     u, size, axes = np.linalg.svd(x - x.mean(0), full_matrices=False)
     keep = size > 1e-9 * size[0]

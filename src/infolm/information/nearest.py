@@ -16,7 +16,7 @@ a lattice stay tied after standardising.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -26,6 +26,7 @@ from scipy.spatial import cKDTree
 from scipy.special import digamma
 
 from infolm.errors import InfolmError
+from infolm.information.checks import checked
 from infolm.information.estimate import (
     Array,
     Estimate,
@@ -203,6 +204,22 @@ def ksg_local(
     return (_ksg1 if variant == 1 else _ksg2)(a, b, neighbours, len(a))[0]
 
 
+def ksg_by_neighbours(x: Floats, y: Floats, neighbours: Sequence[int], asked: int) -> Array:
+    """`ksg_local` with each number of neighbours at once, of columns as they are: (K, B).
+
+    Of the first `asked` rows, or of all, among all rows; one search serves every k.
+    """
+    slack, asked = _slack(x, y), min(asked, len(x))
+    local = np.empty((len(neighbours), asked))
+    for block, hood in neighbourhoods(x, y, asked=asked):
+        nearest, _ = hood.nearest(max(neighbours) + 1)
+        for at, k in enumerate(neighbours):
+            inside = nearest[:, k] - slack
+            near = np.stack([hood.within(inside, part) for part in (0, 1)])
+            local[at, block] = digamma(k) + _against(np.maximum(near, 1), len(x))
+    return local
+
+
 def mixture_local(x: npt.ArrayLike, y: npt.ArrayLike, neighbours: int = 3) -> Array:
     """The local values (N,) whose mean is I(X; Y) after Gao et al. (2017), in nats.
 
@@ -287,6 +304,10 @@ class KSG:
         return "ksg" if self.variant == 1 else "ksg2"
 
     def estimate(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
+        return checked(self.unchecked, x, y, self.seed)
+
+    def unchecked(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
+        """The estimate with what it knows of itself."""
         local = _ksg1 if self.variant == 1 else _ksg2
         estimate, tied = _estimate(self.name, local, x, y, self.neighbours, self.seed)
         if tied <= TIED_SHARE:
@@ -311,6 +332,10 @@ class Mixture:
         return "mixture"
 
     def estimate(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
+        return checked(self.unchecked, x, y, self.seed)
+
+    def unchecked(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
+        """The estimate with what it knows of itself."""
         return _estimate(self.name, _mixture, x, y, self.neighbours, self.seed)[0]
 
 

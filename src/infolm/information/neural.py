@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from infolm.errors import InfolmError
 from infolm.information import bounds
+from infolm.information.checks import checked
 from infolm.information.critics import (
     Bilinear,
     Concatenated,
@@ -42,6 +43,7 @@ from infolm.information.critics import (
 from infolm.information.estimate import (
     Array,
     Estimate,
+    Progress,
     Side,
     ceiling,
     half_width,
@@ -412,10 +414,6 @@ def _one_thread_each() -> Iterator[ThreadPoolExecutor]:
         torch.set_num_threads(threads)
 
 
-class Progress(Protocol):
-    def __call__(self, done: int, total: int) -> None: ...
-
-
 def cross_fitted(
     name: str,
     x: Rows,
@@ -545,6 +543,10 @@ class Neural:
         return self.bound
 
     def estimate(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
+        return checked(self.unchecked, x, y, self.seed)
+
+    def unchecked(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
+        """The critics' own reading, not held against estimators of other kinds."""
         a, b = pairs(x, y, at_least=fewest_rows(self.folds))
         return cross_fitted(
             self.name,

@@ -10,14 +10,13 @@ from torch import Tensor
 
 from infolm.errors import InfolmError
 from infolm.information.critics import SegmentCritic
-from infolm.information.estimate import Estimate
+from infolm.information.estimate import Estimate, Progress
 from infolm.information.neural import (
     CRITICS,
     STEPS,
     CriticKind,
     Kind,
     Prepared,
-    Progress,
     Rows,
     cross_fitted,
     fewest_rows,

@@ -139,20 +139,20 @@ class History:
         steps = [record for record in records if record["kind"] == "step"]
         validations = [record for record in records if record["kind"] == "validation"]
         events = [(r["step"], r["name"]) for r in records if r["kind"] == "event"]
-        losses = {name: _series(validations, name) for name in (RAW, SHORT, LONG)}
+        losses = {name: series_of(validations, name) for name in (RAW, SHORT, LONG)}
         # A run of several terms has several losses; the likelihood of the text is an `nll`.
         main = next((k for r in steps for k in r if k.endswith("/nll")), "")
         return cls(
-            training=_series(steps, main),
-            validation=_series(validations, "loss"),
+            training=series_of(steps, main),
+            validation=series_of(validations, "loss"),
             codes=_codes(steps, validations, main.removesuffix("/nll")),
             contrasts=_contrasts(steps, validations, main.removesuffix("/nll")),
             regularisers=_regularisers(steps, main.removesuffix("/nll")),
             held_out=_regularisers(validations, main.removesuffix("/nll")),
             candidates=losses if len(losses[LONG]) else {},
             averaged=any(r.get("answer", RAW) != RAW for r in validations),
-            length=_series([_after(r, events) for r in validations], "long_length"),
-            speed=_series(steps, "tokens_per_second"),
+            length=series_of([_after(r, events) for r in validations], "long_length"),
+            speed=series_of(steps, "tokens_per_second"),
             events=events,
             epochs=epochs,
             step=records[-1]["step"] if records else 0,
@@ -194,11 +194,11 @@ def _codes(
     """Of an objective that records a KL divergence in every step."""
     if not any(f"{main}/kl" in record for record in steps):
         return None
-    reconstruction = _series(validations, "nll")
+    reconstruction = series_of(validations, "nll")
     if main == "ae":  # which records a KL that nothing has taught
-        return Codes(False, reconstruction, *(_series([], "") for _ in range(4)))
-    of_codes = (_series(validations, name) for name in ("kl", "information"))
-    in_training = (_series(steps, f"{main}/{name}") for name in ("kl", "kl_weight"))
+        return Codes(False, reconstruction, *(series_of([], "") for _ in range(4)))
+    of_codes = (series_of(validations, name) for name in ("kl", "information"))
+    in_training = (series_of(steps, f"{main}/{name}") for name in ("kl", "kl_weight"))
     return Codes(main == "monte-carlo", reconstruction, *of_codes, *in_training)
 
 
@@ -208,11 +208,11 @@ def _contrasts(
     if not issubclass(OBJECTIVES.get(main, type(None)), EncoderObjectiveConfig):
         return None
     return Contrasts(
-        nll=_series(validations, "nll"),
-        information=_series(validations, "information"),
-        training_information=_series(steps, f"{main}/information"),
-        ngrams=_series(validations, "dim_information"),
-        training_ngrams=_series(steps, f"{main}/dim_information"),
+        nll=series_of(validations, "nll"),
+        information=series_of(validations, "information"),
+        training_information=series_of(steps, f"{main}/information"),
+        ngrams=series_of(validations, "dim_information"),
+        training_ngrams=series_of(steps, f"{main}/dim_information"),
         weighted=any("dim" in record for record in validations),
     )
 
@@ -222,12 +222,13 @@ def _regularisers(steps: Sequence[dict[str, Any]], main: str) -> dict[str, dict[
     found: dict[str, dict[str, Series]] = {}
     for key in dict.fromkeys(key for record in steps for key in record if "/" in key):
         term, _, name = key.partition("/")
-        if term != main and len(series := _series(steps, key)):
+        if term != main and len(series := series_of(steps, key)):
             found.setdefault(term, {})[name] = series
     return found
 
 
-def _series(records: Sequence[dict[str, Any]], key: str) -> Series:
+def series_of(records: Sequence[dict[str, Any]], key: str) -> Series:
+    """The finite values under `key`, by step."""
     points = [(r["step"], r[key]) for r in records if math.isfinite(r.get(key, math.nan))]
     steps, values = zip(*points, strict=True) if points else ((), ())
     return Series(np.array(steps, np.int64), np.array(values, np.float64))

@@ -136,6 +136,10 @@ class Taken(NamedTuple):
     tokens: int
 
 
+class Diverged(RunError):
+    """The loss, or its gradient, is no longer a finite number."""
+
+
 class Loop:
     """Trains `model` on the sum of `terms` and leaves the best weights in the run's folder.
 
@@ -212,6 +216,7 @@ class Loop:
                 save = due or pause >= self.config.checkpoint_seconds
                 wanted = processes.largest(STOP if interrupted else SAVE if save else 0)
                 if wanted:
+                    log.flush()
                     self.save()
                     last_saved = time.monotonic()
                 if wanted == STOP and not self.finished():
@@ -256,7 +261,7 @@ class Loop:
             # Before the optimiser's step: the weights, and so the next checkpoint, stay finite.
             if self.config.recover:
                 return None
-            raise RunError(
+            raise Diverged(
                 f"the loss is no longer a finite number at step {self.step + 1} (loss "
                 f"{taken.loss}, gradient norm {norm.item()}): lower optimiser.learning_rate "
                 "or optimiser.clip, or set train.recover=true; the last checkpoint in "

@@ -15,6 +15,7 @@ cache.json         the neural cache's settings, tuned on the validation split; l
                    dynamic.json, mc.json, temperature.json and, tuned together with other
                    methods, such as cache-dynamic-temperature.json
 gradients.safetensors  the mean square gradients of the training split, for dynamic evaluation
+log_probs/         ln p of every token of a split, that `infolm compare` has read
 report.html        what `infolm report` made
 variance.png       what `infolm variance` made
 damaged/           what `infolm repair` has replaced
@@ -22,6 +23,7 @@ finetuned/         what `infolm finetune` made, a folder for each task
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,6 +60,10 @@ class RunFolder:
     def tuned(self, *names: str) -> Path:
         """Where settings of the first of `names`, tuned together with the others, are kept."""
         return self.path / f"{'-'.join(names)}.json"
+
+    def log_probs(self, split: str) -> Path:
+        """Where the log-probability of each token of a split is kept."""
+        return self.path / "log_probs" / f"{split}.safetensors"
 
     def learner(self, name: str) -> Path:
         """Where what the term `name` has learnt is kept, beside the best weights."""
@@ -197,6 +203,9 @@ class ReadOnlyRun(RunFolder):
 class NoLog:
     """A log that keeps nothing."""
 
+    def flush(self) -> None:
+        return
+
     def write(self, kind: str, step: int, **values: Any) -> None:
         return
 
@@ -223,7 +232,7 @@ class MetricsLog:
             print(f"{_unreadable(run.metrics, damaged)}, {where}.", file=sys.stderr)
         _write_records(run.metrics, [r for r in records if r["step"] <= step])
         files.refuse_link(run.tensorboard)
-        self._file = open(run.metrics, "a", buffering=1)  # noqa: SIM115
+        self._file = open(run.metrics, "a", buffering=1, encoding="utf-8")  # noqa: SIM115
         # Imported here: TensorBoard takes longer to import than a small run to start.
         from torch.utils.tensorboard import SummaryWriter
 
@@ -235,6 +244,11 @@ class MetricsLog:
             if isinstance(value, int | float):
                 self._board.add_scalar(f"{kind}/{name}", value, step)
 
+    def flush(self) -> None:
+        """Have all records on the disk: before a checkpoint of the step they lead to is."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
     def __enter__(self) -> Self:
         return self
 
@@ -244,6 +258,12 @@ class MetricsLog:
 
 
 Log = MetricsLog | NoLog
+
+
+def read_validations(path: Path) -> list[dict[str, Any]]:
+    """The records of validations alone, without reading the many of steps."""
+    records, _ = _lines(path, b'"validation"')
+    return [record for record in records if record["kind"] == "validation"]
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -266,15 +286,17 @@ def put_damaged_lines_aside(run: RunFolder) -> bool:
 
 def _write_records(path: Path, records: list[dict[str, Any]]) -> None:
     text = "".join(json.dumps(record) + "\n" for record in records)
-    checkpoint.atomically(path, lambda to: to.write_text(text))
+    checkpoint.atomically(path, lambda to: to.write_text(text, encoding="utf-8"))
 
 
-def _lines(path: Path) -> tuple[list[dict[str, Any]], list[bytes]]:
-    """The records, and the lines that are none."""
+def _lines(path: Path, holding: bytes = b"") -> tuple[list[dict[str, Any]], list[bytes]]:
+    """The records, and the lines that are none, of those lines that hold some bytes."""
     if not path.exists():
         return [], []
     records, damaged = [], []
     for line in path.read_bytes().split(b"\n"):
+        if holding not in line:
+            continue
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):

@@ -3,12 +3,12 @@
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from infolm.data.corpora import truth
+from infolm.data.corpora import Split, load, read_text, registry, truth
 from infolm.data.episodes import EpisodesConfig, marker
 from infolm.data.ingest import Report
 from infolm.data.stream import StreamConfig
@@ -25,6 +25,7 @@ from infolm.evaluation.dynamic import (
     StatisticsSettings,
 )
 from infolm.evaluation.generated import least_tokens
+from infolm.evaluation.kneser_ney import KneserNey
 from infolm.evaluation.likelihood import Progress
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.method import STATIC, Method
@@ -45,6 +46,7 @@ from infolm.generation.text import STREAMS, write, write_long
 from infolm.models.language import LanguageModel
 from infolm.nn.softmax import Tempering
 from infolm.objectives.bmi import Bmi, BmiConfig
+from infolm.section import nearest
 from infolm.training import checkpoint
 from infolm.training.device import one_device
 
@@ -236,7 +238,9 @@ class LanguageRun(Run):
         found = tune()
         text = json.dumps({**found, "with": basis})
         try:
-            checkpoint.atomically(path, lambda temporary: temporary.write_text(text))
+            checkpoint.atomically(
+                path, lambda temporary: temporary.write_text(text, encoding="utf-8")
+            )
         except RunError as error:  # what was found serves now, if not the next time
             print(f"{error}.", file=sys.stderr)
         return found
@@ -326,6 +330,8 @@ class LanguageRun(Run):
 
     def measure(self, options: LanguageEvaluateOptions, report: Report) -> Evaluation:
         """The model as it is, by each method asked for, and what it writes; see `suite`."""
+        if options.text:
+            return self._measure_text(options, report)
         splits, chunk, streams = options.splits, options.chunk, options.streams
         episodic = options.episodic or isinstance(self.recipe.feed, EpisodesConfig)
         _check(options, episodic)
@@ -360,6 +366,42 @@ class LanguageRun(Run):
         shown = changes and options.words
         tables = [_words(changes, self.tokenizer, options.words)] if shown else []
         return Evaluation(results, warnings, tables)
+
+    def _measure_text(self, options: LanguageEvaluateOptions, report: Report) -> Evaluation:
+        """Another text in the run's vocabulary; what is found is not of the run's corpus and is
+        not kept with it."""
+        _check(options, episodic=False)
+        texts = self._other_texts(options, report)
+        methods = self.methods(options, report)
+        subject = self._subject(options.chunk, report, methods[-1])
+        ngrams = None
+        if options.baseline:
+            train = self.corpus.splits["train"].tokens
+            ngrams = KneserNey.fit(train, len(self.tokenizer), suite.NGRAM_ORDER)
+        results: list[Measurement] = []
+        warnings: list[str] = []
+        for name, text in texts.items():
+            found, said = suite.evaluate_text(subject, text, name, methods, options.streams, ngrams)
+            results += found
+            warnings += said
+        return Evaluation(results, list(dict.fromkeys(warnings)))
+
+    def _other_texts(self, options: LanguageEvaluateOptions, report: Report) -> Mapping[str, Split]:
+        """A file as it is, or the splits asked for of a corpus, by name."""
+        wanted = str(options.text)
+        if Path(wanted).is_file():
+            if options.split:
+                raise InfolmError(f"--split is of a corpus, and {wanted} is one text: leave it out")
+            return {Path(wanted).name: read_text(Path(wanted), self.tokenizer)}
+        if wanted not in registry():
+            raise InfolmError(
+                f"--text {wanted} is neither a file nor a corpus{nearest(wanted, registry())}: "
+                "`infolm corpora` lists those"
+            )
+        own = {"corpus": wanted, "path": None, "reverse_copy": None, "uniform": None}
+        data = self.recipe.data.model_copy(update=own)
+        corpus = load(data, report, tokenizer=self.tokenizer)
+        return {f"{wanted} {split}": corpus.splits[split] for split in options.splits}
 
     def write(self, options: LanguageGenerateOptions, report: Report) -> Writing:
         """Continuations of the prompt."""

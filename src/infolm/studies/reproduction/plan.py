@@ -61,6 +61,8 @@ class Reproduction(Section):
 
     title: str = ""
     paper: str = ""
+    claim: str = Field("", description="what the sweep is to show, in one sentence")
+    hours: float | None = Field(None, gt=0, description="of one core for all of it, as measured")
     per: Literal["sentence", "token"] = Field("sentence", description="the unit of the figures")
     splits: list[Split] = Field(["train"], min_length=1, description="what is measured")
     samples: int = Field(100, ge=1, description="codes of a sentence when measuring")
@@ -187,5 +189,5 @@ def _point_name(curve: str, values: Values) -> str:
 
 
 def names() -> list[str]:
-    """The reproductions that come with infolm, as paper/experiment."""
-    return REPRODUCTIONS.names()
+    """The sweeps that come with infolm, as paper/experiment; tables have no curves."""
+    return [name for name in REPRODUCTIONS.names() if "curves" in REPRODUCTIONS.tree(name)]

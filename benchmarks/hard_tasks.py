@@ -1,0 +1,529 @@
+"""Pairs of samples whose mutual information is known, most of them hard on an estimator.
+
+    from hard_tasks import TASKS
+    x, y = TASKS["ring, noise 0.1"].sample(1000, np.random.default_rng(0))
+
+A task is `benign` where a good estimator should need no warning: Gaussian or nearly so, of a
+moderate dimension.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from infolm.information.exact import (
+    CorrelatedGaussian,
+    StudentT,
+    UniformNoise,
+    mutual_information,
+    normal_cdf,
+    spiral,
+    swiss_roll,
+)
+
+Array = npt.NDArray[Any]
+Rng = np.random.Generator
+Sampler = Callable[[int, Rng], tuple[Array, Array]]
+
+LN2 = math.log(2)
+GRID = (np.arange(20_000) + 0.5) / 20_000
+"""Quantiles: a mean over them is an integral over a uniform variable."""
+
+
+@dataclass(frozen=True)
+class HardTask:
+    """A sampler with its mutual information in nats; `inf` where y is a function of x."""
+
+    group: str
+    truth: float
+    sample: Sampler
+    benign: bool = False
+
+
+TASKS: dict[str, HardTask] = {}
+
+
+def add(group: str, name: str, truth: float, sample: Sampler, benign: bool = False) -> None:
+    TASKS[name] = HardTask(group, truth, sample, benign)
+
+
+# Truths
+
+
+def normal_quantiles() -> Array:
+    from scipy.special import ndtri
+
+    return ndtri(GRID)
+
+
+def signal_in_noise(signal: Array, noise: float) -> float:
+    """I(S; S + noise Z), Z standard normal, S drawn evenly from `signal`: H(S + noise Z) - H(Z)."""
+    low, high = signal.min() - 8 * noise, signal.max() + 8 * noise
+    points = np.linspace(low, high, max(4000, int(16 * (high - low) / noise)))
+    edges = np.concatenate([points - (points[1] - points[0]) / 2, [points[-1]]])
+    # The signal as a histogram on the points, smoothed by the noise.
+    counts = np.histogram(signal, edges)[0] / len(signal)
+    step = points[1] - points[0]
+    reach = np.arange(-int(8 * noise / step), int(8 * noise / step) + 1) * step
+    kernel = np.exp(-0.5 * (reach / noise) ** 2)
+    kernel /= kernel.sum() * step
+    density = np.convolve(counts, kernel, "same")
+    seen = density > 0
+    entropy = -(density[seen] * np.log(density[seen])).sum() * step
+    return float(entropy - 0.5 * math.log(2 * math.pi * math.e * noise**2))
+
+
+def rounded_gaussian(rho: float, scale: float) -> float:
+    """I of a correlated Gaussian pair of standard deviation `scale`, both rounded to integers."""
+    from scipy.stats import multivariate_normal
+
+    if rho == 0:
+        return 0.0
+    reach = math.ceil(5 * scale) + 1
+    edges = (np.arange(-reach, reach + 2) - 0.5) / scale
+    joint = multivariate_normal(cov=[[1, rho], [rho, 1]])
+    corners = joint.cdf(np.stack(np.meshgrid(edges, edges, indexing="ij"), -1).clip(-9, 9))
+    cells = np.diff(np.diff(corners, axis=0), axis=1).clip(0)
+    return mutual_information(cells / cells.sum())
+
+
+# Samplers
+
+
+def gaussian(dx: int, dy: int, rhos: list[float]) -> tuple[float, Sampler]:
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        x, y = rng.standard_normal((n, dx)), rng.standard_normal((n, dy))
+        for i, rho in enumerate(rhos):
+            y[:, i] = rho * x[:, i] + math.sqrt(1 - rho**2) * y[:, i]
+        return x, y
+
+    return sum(-0.5 * math.log(1 - rho**2) for rho in rhos), sample
+
+
+def dense(dimension: int, nats: float) -> tuple[float, Sampler]:
+    task = CorrelatedGaussian.with_information(dimension, nats)
+    return nats, task.sample
+
+
+def mapped(
+    task: tuple[float, Sampler], f: Callable[[Array], Array], g: Callable[[Array], Array]
+) -> tuple[float, Sampler]:
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        x, y = task[1](n, rng)
+        return f(x), g(y)
+
+    return task[0], sample
+
+
+def same(x: Array) -> Array:
+    return x
+
+
+def student(dimension: int, degrees: float, rho: float = 0.0) -> tuple[float, Sampler]:
+    task = StudentT(CorrelatedGaussian.from_correlations([rho] * dimension), degrees)
+    return task.mutual_information, task.sample
+
+
+def sine(periods: float, noise: float, extra: int = 0) -> tuple[float, Sampler]:
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        x = rng.random((n, 1 + extra))
+        y = np.sin(2 * math.pi * periods * x[:, 0]) + noise * rng.standard_normal(n)
+        return x, y
+
+    return signal_in_noise(np.sin(2 * math.pi * GRID), noise), sample
+
+
+def ring(noise: float, extra: int = 0) -> tuple[float, Sampler]:
+    """(x, y) on a circle of radius 1 with Gaussian noise on the radius; by numbers."""
+
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        angle = 2 * math.pi * rng.random(n)
+        radius = 1 + noise * rng.standard_normal(n)
+        x, y = radius * np.cos(angle), radius * np.sin(angle)
+        return np.column_stack([x, rng.standard_normal((n, extra))]), y
+
+    # The joint density depends on r alone: (phi((r-1)/s) + phi((r+1)/s)) / (s 2 pi r).
+    r = np.linspace(-1 - 9 * noise, 1 + 9 * noise, 400_001)
+    phi = np.exp(-0.5 * ((r - 1) / noise) ** 2) / (noise * math.sqrt(2 * math.pi))
+    log_joint = np.log(np.maximum(phi, 1e-300)) - np.log(2 * math.pi * np.maximum(abs(r), 1e-12))
+    joint = -float((phi * log_joint).sum() * (r[1] - r[0]))
+    from scipy.special import ndtri
+
+    radii = 1 + noise * ndtri((np.arange(400) + 0.5) / 400)
+    angles = 2 * math.pi * (np.arange(40_000) + 0.5) / 40_000
+    x = (radii[:, None] * np.cos(angles)).ravel()
+    bins = 600
+    counts, edges = np.histogram(x, bins)
+    p = counts / counts.sum()
+    seen = p > 0
+    margin = float(-(p[seen] * np.log(p[seen])).sum() + math.log(edges[1] - edges[0]))
+    return 2 * margin - joint, sample
+
+
+def parity(dx: int, dy: int, hidden: int) -> tuple[float, Sampler]:
+    """Gaussian columns; the sign of y's first is the product of the signs of `hidden` of x's."""
+
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        x, y = rng.standard_normal((n, dx)), rng.standard_normal((n, dy))
+        y[:, 0] = abs(y[:, 0]) * np.sign(x[:, :hidden].prod(1))
+        return x, y
+
+    return LN2, sample
+
+
+def bits(dx: int, hidden: int, flip: float = 0.0) -> tuple[float, Sampler]:
+    """x bits; y the parity of some of them, flipped now and then."""
+
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        x = rng.integers(0, 2, (n, dx))
+        return x, (x[:, :hidden].sum(1) + (rng.random(n) < flip)) % 2
+
+    lost = 0.0 if flip == 0 else -flip * math.log(flip) - (1 - flip) * math.log(1 - flip)
+    return LN2 - lost, sample
+
+
+def autoregressive(phi: float, rho: float) -> tuple[float, Sampler]:
+    """Two AR(1) series whose innovations correlate: so do the rows, by rho."""
+
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        from scipy.signal import lfilter
+
+        a, b = rng.standard_normal((2, n + 500))
+        b = rho * a + math.sqrt(1 - rho**2) * b
+        x, y = (lfilter([1.0], [1.0, -phi], z)[500:] for z in (a, b))
+        return x, y
+
+    return -0.5 * math.log(1 - rho**2), sample
+
+
+def walks(n: int, rng: Rng) -> tuple[Array, Array]:
+    return rng.standard_normal(n).cumsum(), rng.standard_normal(n).cumsum()
+
+
+def volatile(n: int, rng: Rng) -> tuple[Array, Array]:
+    """Two independent series whose variances swing slowly."""
+    from scipy.signal import lfilter
+
+    a, b = (lfilter([0.3], [1.0, -0.97], rng.standard_normal(n + 500))[500:] for _ in "xy")
+    return np.exp(a) * rng.standard_normal(n), np.exp(b) * rng.standard_normal(n)
+
+
+def seasons(n: int, rng: Rng) -> tuple[Array, Array]:
+    """Two independent daily cycles of random phase, 24 rows a day, and noise."""
+    hours = 2 * math.pi * np.arange(n) / 24
+    x, y = (np.sin(hours + 7 * rng.random()) + 0.5 * rng.standard_normal(n) for _ in "xy")
+    return x, y
+
+
+def ordered(n: int, rng: Rng) -> tuple[Array, Array]:
+    x = np.sort(rng.standard_normal(n))
+    return x, 0.8 * x + 0.6 * rng.standard_normal(n)
+
+
+def twice(n: int, rng: Rng) -> tuple[Array, Array]:
+    """Every row twice: half as many rows as there seem to be."""
+    x, y = gaussian(1, 1, [0.6])[1](n // 2, rng)
+    order = rng.permutation(n // 2 * 2)
+    return np.repeat(x, 2, 0)[order], np.repeat(y, 2, 0)[order]
+
+
+def discrete(p: Array) -> tuple[float, Sampler]:
+    p = p / p.sum()
+
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        x, y = np.unravel_index(rng.choice(p.size, n, p=p.ravel()), p.shape)
+        return x, y
+
+    return mutual_information(p), sample
+
+
+def diagonal(size: int, kept: float) -> Array:
+    """x evenly one of `size`; y is x with the probability kept, else any."""
+    return (kept * np.eye(size) + (1 - kept) / size) / size
+
+
+def zipf(size: int, kept: float) -> Array:
+    p = 1 / np.arange(1, size + 1)
+    p /= p.sum()
+    return kept * np.diag(p) + (1 - kept) * np.outer(p, p)
+
+
+def classes(count: int, apart: float, columns: int = 1) -> tuple[float, Sampler]:
+    """x a class, y normal about its number times `apart`, in the first of its columns."""
+
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        x, y = rng.integers(0, count, n), rng.standard_normal((n, columns))
+        y[:, 0] += apart * x
+        return x, y
+
+    signal = np.repeat(apart * np.arange(count), 1000)
+    return signal_in_noise(signal, 1.0), sample
+
+
+def zero_inflated(n: int, rng: Rng) -> tuple[Array, Array]:
+    """Both are 0 together in half of the rows, else independent and log-normal: ln 2."""
+    on = rng.random(n) < 0.5
+    x, y = np.exp(rng.standard_normal((2, n)))
+    return x * on, y * on
+
+
+def censored(n: int, rng: Rng) -> tuple[Array, Array]:
+    """Independent normals below 0 set to 0."""
+    x, y = np.maximum(rng.standard_normal((2, n)), 0)
+    return x, y
+
+
+def poisson(share: float) -> tuple[float, Sampler]:
+    """Counts with a common part: x = c + a, y = c + b."""
+    from scipy.stats import poisson as law
+
+    counts = np.arange(60)
+    common, own = law.pmf(counts, 4 * share), law.pmf(counts, 4 * (1 - share))
+    joint = np.zeros((60, 60))
+    for c, p in enumerate(common):
+        part = np.pad(own, (c, 0))[:60]
+        joint += p * np.outer(part, part)
+
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        c = rng.poisson(4 * share, n)
+        return c + rng.poisson(4 * (1 - share), n), c + rng.poisson(4 * (1 - share), n)
+
+    return (mutual_information(joint / joint.sum()) if share else 0.0), sample
+
+
+def rounded(rho: float, scale: float) -> tuple[float, Sampler]:
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        x, y = gaussian(1, 1, [rho])[1](n, rng)
+        return np.round(scale * x), np.round(scale * y)
+
+    return rounded_gaussian(rho, scale), sample
+
+
+def nearly(noise: float) -> tuple[float, Sampler]:
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        x = rng.standard_normal(n)
+        return x, x + noise * rng.standard_normal(n)
+
+    return 0.5 * math.log(1 + noise**-2), sample
+
+
+def function(f: Callable[[Array], Array]) -> Sampler:
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        x = rng.standard_normal(n)
+        return x, f(x)
+
+    return sample
+
+
+def curve(f: Callable[[Array], Array], noise: float, extra: int = 0) -> tuple[float, Sampler]:
+    """y = f(x_1) + noise, x normal with `extra` columns of noise."""
+
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        x = rng.standard_normal((n, 1 + extra))
+        return x, f(x[:, 0]) + noise * rng.standard_normal(n)
+
+    return signal_in_noise(f(normal_quantiles()), noise), sample
+
+
+def checkerboard(size: int) -> tuple[float, Sampler]:
+    """Uniform on the black squares."""
+
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        i = rng.integers(0, size, n)
+        j = 2 * rng.integers(0, size // 2, n) + i % 2
+        x, y = (i + rng.random(n)) / size, (j + rng.random(n)) / size
+        return x, y
+
+    return LN2, sample
+
+
+def independent(f: Callable[[Rng, int], Array], g: Callable[[Rng, int], Array]) -> Sampler:
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        return f(rng, n), g(rng, n)
+
+    return sample
+
+
+def contaminated(n: int, rng: Rng) -> tuple[Array, Array]:
+    """A Gaussian pair; in one row of a hundred both are a thousand times as large."""
+    x, y = gaussian(1, 1, [0.8])[1](n, rng)
+    wild = np.where(rng.random((n, 1)) < 0.01, 1000.0, 1.0)
+    return x * wild, y * wild
+
+
+def contaminated_truth() -> float:
+    """By a mean over many rows of the log ratio of densities."""
+    rng, rho, wild = np.random.default_rng(0), 0.8, 1000.0
+    x, y = (side[:, 0] for side in gaussian(1, 1, [rho])[1](400_000, rng))
+    s = np.where(rng.random(400_000) < 0.01, wild, 1.0)
+    x, y = x * s, y * s
+
+    def joint(t: float) -> Array:
+        q = (x**2 - 2 * rho * x * y + y**2) / (1 - rho**2)
+        return np.exp(-0.5 * q / t**2) / (2 * math.pi * math.sqrt(1 - rho**2) * t**2)
+
+    def margin(z: Array, t: float) -> Array:
+        return np.exp(-0.5 * (z / t) ** 2) / (math.sqrt(2 * math.pi) * t)
+
+    both = 0.99 * joint(1) + 0.01 * joint(wild)
+    px, py = (0.99 * margin(z, 1) + 0.01 * margin(z, wild) for z in (x, y))
+    return float(np.mean(np.log(both / (px * py))))
+
+
+def scale_of(n: int, rng: Rng) -> tuple[Array, Array]:
+    """y = x z, z normal: x decides the spread of y only."""
+    x = np.exp(rng.standard_normal(n))
+    return x, x * rng.standard_normal(n)
+
+
+def scale_truth() -> float:
+    """H(y) - E[H(y | x)], by a grid of ln x."""
+    x = np.exp(normal_quantiles()[::5])
+    y = np.concatenate([-np.geomspace(60, 1e-7, 6000), np.geomspace(1e-7, 60, 6000)])
+    density = np.mean(
+        [np.exp(-0.5 * (y / s) ** 2) / (math.sqrt(2 * math.pi) * s) for s in x], axis=0
+    )
+    entropy = -np.trapezoid(density * np.log(np.maximum(density, 1e-300)), y)
+    return float(entropy - 0.5 * math.log(2 * math.pi * math.e) - np.log(x).mean())
+
+
+def _fill() -> None:
+    benign = [
+        ("Gaussian 1+1, no information", gaussian(1, 1, [])),
+        ("Gaussian 1+1, rho 0.3", gaussian(1, 1, [0.3])),
+        ("Gaussian 1+1, rho 0.6", gaussian(1, 1, [0.6])),
+        ("Gaussian 1+1, rho 0.9", gaussian(1, 1, [0.9])),
+        ("Gaussian 2+2, rho 0.5 each", gaussian(2, 2, [0.5, 0.5])),
+        ("Gaussian 3+3, one rho 0.8", gaussian(3, 3, [0.8])),
+        ("Gaussian 3+1, no information", gaussian(3, 1, [])),
+        ("Gaussian 5+5, 0.5 nats", dense(5, 0.5)),
+        ("Gaussian 5+5, no information", gaussian(5, 5, [])),
+        ("Gaussian 10+10, 1 nat", dense(10, 1.0)),
+        ("uniform scores of a Gaussian", mapped(gaussian(1, 1, [0.6]), normal_cdf, normal_cdf)),
+    ]
+    for name, (truth, sample) in benign:
+        add("benign", name, truth, sample, benign=True)
+    add(
+        "benign",
+        "uniform, independent",
+        0.0,
+        independent(lambda r, n: r.random(n), lambda r, n: r.random(n)),
+        benign=True,
+    )
+    for name, (truth, sample) in [
+        ("Student t(1) 1+1", student(1, 1)),
+        ("Student t(2) 2+2", student(2, 2)),
+        ("Student t(3) 5+5", student(5, 3)),
+        ("Student t(2) 3+3, rho 0.5", student(3, 2, 0.5)),
+        ("fifth powers", mapped(gaussian(1, 1, [0.7]), lambda x: x**5, lambda y: y**5)),
+        ("log-normal", mapped(gaussian(1, 1, [0.7]), lambda x: np.exp(3 * x), same)),
+        (
+            "tangents 2+2",
+            mapped(
+                gaussian(2, 2, [0.7, 0.3]),
+                lambda x: np.tan(math.pi * (normal_cdf(x) - 0.5)),
+                lambda y: np.tan(math.pi * (normal_cdf(y) - 0.5)),
+            ),
+        ),
+        ("contaminated", (contaminated_truth(), contaminated)),
+        ("x sets the scale of y", (scale_truth(), scale_of)),
+    ]:
+        add("heavy tails", name, truth, sample)
+    for periods in (1, 5, 20, 100, 1000):
+        add("frequency", f"sine of {periods} periods", *sine(periods, 0.2))
+    add("frequency", "sine of 5 periods, 4 columns of noise", *sine(5, 0.2, 4))
+    add("frequency", "sine of 20 periods, noise 1", *sine(20, 1.0))
+    for noise in (0.3, 0.1, 0.02):
+        add("rings", f"ring, noise {noise}", *ring(noise))
+    add("rings", "ring, noise 0.1, 4 columns of noise", *ring(0.1, 4))
+    for dx, dy, hidden in (
+        (1, 1, 1),
+        (2, 1, 2),
+        (3, 2, 2),
+        (5, 5, 2),
+        (20, 20, 2),
+        (5, 1, 3),
+        (39, 1, 3),
+    ):
+        add("parity", f"parity of {hidden} of {dx} + {dy} columns", *parity(dx, dy, hidden))
+    add("parity", "exclusive or of 2 bits", *bits(2, 2, 0.1))
+    add("parity", "parity of 3 of 39 bits", *bits(39, 3))
+    add("parity", "parity of 39 bits", *bits(39, 39))
+    add("mixed", "both zero together", LN2, zero_inflated)
+    add("mixed", "censored, independent", 0.0, censored)
+    add("mixed", "3 classes, 2 apart", *classes(3, 2.0))
+    add("mixed", "10 classes, 0.5 apart, 3 columns", *classes(10, 0.5, 3))
+    for rho, scale in ((0.0, 1.0), (0.0, 10.0), (0.6, 1.0), (0.6, 3.0), (0.6, 10.0), (0.9, 30.0)):
+        add("rounded", f"rounded, scale {scale:g}, rho {rho}", *rounded(rho, scale))
+    add("ties", "counts with a common part", *poisson(0.6))
+    add("ties", "counts, independent", *poisson(0.0))
+    add("ties", "every row twice", gaussian(1, 1, [0.6])[0], twice)
+    for name, p in [
+        ("table 3 x 3", diagonal(3, 0.5)),
+        ("table 10 x 10", diagonal(10, 0.5)),
+        ("table 10 x 10, independent", diagonal(10, 0.0)),
+        ("table 100 x 100", diagonal(100, 0.7)),
+        ("words, 500 types", zipf(500, 0.3)),
+        ("words, 500 types, independent", zipf(500, 0.0)),
+    ]:
+        add("tables", name, *discrete(p))
+    for noise in (1e-1, 1e-2, 1e-4, 1e-8):
+        add("nearly deterministic", f"y = x, noise {noise:g}", *nearly(noise))
+    add("nearly deterministic", "y = x", math.inf, function(same))
+    add("nearly deterministic", "y = x^2", math.inf, function(np.square))
+    add("nearly deterministic", "y = x^2, noise 0.01", *curve(np.square, 0.01))
+    add("time", "random walks, independent", 0.0, walks)
+    for phi, rho in ((0.5, 0.0), (0.95, 0.0), (0.95, 0.6), (0.5, 0.6)):
+        add("time", f"AR(1) {phi}, rho {rho}", *autoregressive(phi, rho))
+    add("time", "swinging variances, independent", 0.0, volatile)
+    add("time", "daily cycles", 0.0, seasons)
+    add("time", "rows in the order of x", gaussian(1, 1, [0.8])[0], ordered)
+    add("dimension", "Gaussian 25+25, 1 nat", *dense(25, 1.0))
+    add("dimension", "Gaussian 50+50, no information", *gaussian(50, 50, []))
+    add("dimension", "Gaussian 20+20, one rho 0.9", *gaussian(20, 20, [0.9]))
+    add("dimension", "square in 20 + 1 columns", *curve(np.square, 0.5, 19))
+    add("dimension", "Gaussian 5+5, 3 nats", *dense(5, 3.0))
+    for noise in (0.1, 0.75):
+        task = UniformNoise(noise)
+        add("edges", f"uniform noise {noise}", task.mutual_information, task.sample)
+    add("edges", "checkerboard 4", *checkerboard(4))
+    add("edges", "checkerboard 20", *checkerboard(20))
+    sparse = CorrelatedGaussian.from_correlations([0.8, 0.8, 0])
+    add(
+        "edges",
+        "spiral 3+3",
+        *mapped((sparse.mutual_information, sparse.sample), lambda x: spiral(x, 1 / 2), same),
+    )
+    add(
+        "edges",
+        "Swiss roll",
+        *mapped(gaussian(1, 1, [0.75]), lambda x: swiss_roll(normal_cdf(x)), normal_cdf),
+    )
+    add("edges", "absolute value", *curve(np.abs, 0.2))
+    add("edges", "cross", LN2 - 0.0, _cross)
+    TASKS["cross"] = HardTask("edges", _cross_truth(), _cross)
+
+
+def _cross(n: int, rng: Rng) -> tuple[Array, Array]:
+    """A Gaussian pair of rho 0.9 or of -0.9, by a coin."""
+    x = rng.standard_normal(n)
+    rho = 0.9 * rng.choice([-1.0, 1.0], n)
+    return x, rho * x + math.sqrt(1 - 0.81) * rng.standard_normal(n)
+
+
+def _cross_truth() -> float:
+    rng = np.random.default_rng(0)
+    x, y = _cross(400_000, rng)
+
+    def ratio(rho: float) -> Array:
+        rest = 1 - rho**2
+        return np.exp(-0.5 * ((y - rho * x) ** 2 / rest - y**2)) / math.sqrt(rest)
+
+    return float(np.mean(np.log(0.5 * (ratio(0.9) + ratio(-0.9)))))
+
+
+_fill()

@@ -1,0 +1,370 @@
+"""One answer from estimators of different kinds: a value, an interval, a p-value, a verdict.
+
+    answer = Panel().estimate(x, y)
+    answer.verdict          # "about 0.35 nats, 0.28 to 0.41"
+    answer.warning          # None where nothing speaks against it
+
+No estimator is right everywhere, but each fails in its own way. Canonical correlations of normal
+scores miss what is not monotone; nearest neighbours miss what is finer than their distance, or
+lies in many columns; a critic misses what it cannot learn from these rows. All then read too
+little. What one finds beyond the others is therefore taken as there, unless shuffled pairs show it.
+
+With G the Gaussian information of the normal scores, and E what nearest neighbours see in them
+beyond what they see in Gaussian rows of the same correlations (`Evidence`),
+
+    value = G + E / recovery,     or G alone where E is within its error.
+
+The interval holds those of both, and what drift says is still missing. Where all columns are
+discrete and the table is well filled, its counts lead.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy.typing as npt
+
+from infolm.information.discrete import table_interval
+from infolm.information.estimate import Estimate, Progress, Unit, half_width, joined
+from infolm.information.evidence import FEW_COLUMNS, Evidence
+from infolm.information.screens import WALSH
+
+Kind = Literal["about", "at least", "none", "series"]
+
+ALPHA = 0.05
+"""A p-value above is no sign of dependence."""
+PERMUTATIONS = 199
+SCREEN = 1e-4
+"""p-value of a screen that counts against an estimate which does not see the same."""
+SEEN = 2.5
+"""Standard errors from which on neighbours see more than a Gaussian has."""
+DRIFT = 3.0
+"""Standard errors of a drift that is no chance."""
+MISSING = 0.05
+"""Nats that may be missing without a warning."""
+COPIED = 0.02
+"""Share of rows that are copies of others without a warning."""
+EXCESS_ERROR, DRIFT_ERROR = 0.9, 0.5
+"""Over the standard error of the neighbours' value, on Gaussian rows: the spreads of what is seen
+beyond a Gaussian, and of the drift for a halving."""
+FASTEST, SLOWEST = 0.5, 0.9
+"""What is left of a drift when the rows are doubled; at least `MANY` with many columns."""
+MANY = 0.75
+WIDTH = 2.5
+"""Standard errors of an interval: more than for one estimator, as the worst of several counts."""
+LEAST_SHARE = 0.2
+"""Of a planted dependence: less is not used to scale."""
+TABLE_DRIFT = 2.0
+"""The same of discrete columns, whose drift is rougher."""
+AGREED, AGREED_SHARE = 0.05, 0.15
+"""Nats, and share of the value, within which two estimators of different kinds agree."""
+FEWEST_FOR_CRITIC = 200
+RESOLVED = 0.8
+"""Of what a screen implies must be in the interval."""
+HALVINGS = 1 + math.log2(10 / 3)
+"""Half the rows is one halving; 10 neighbours instead of 3 is the rest."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a panel says of I(X; Y).
+
+    p_value: of independence. kind: what can be said. warning: why the value should not be taken as
+    it stands; None where nothing is known against it.
+    """
+
+    value: float
+    interval: tuple[float, float]
+    p_value: float
+    kind: Kind
+    warning: str | None
+    samples: int
+    unit: Unit = "nats"
+    estimates: tuple[Estimate, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """A sentence to quote."""
+        low, high = self.interval
+        if self.kind == "series":
+            return "these rows are a time series"
+        if self.kind == "none":
+            return f"not distinguishable from 0 (p = {self.p_value:.2g})"
+        if self.kind == "at least":
+            return f"at least {low:.2f} {self.unit}; more cannot be seen with {self.samples:,} rows"
+        return f"about {self.value:.2f} {self.unit}, {low:.2f} to {high:.2f}"
+
+    def to(self, unit: Unit) -> "Answer":
+        """The same in another unit."""
+        per_nat = {"nats": 1.0, "bits": 1 / math.log(2)}
+        by = per_nat[unit] / per_nat[self.unit]
+        low, high = self.interval
+        return replace(
+            self,
+            value=by * self.value,
+            interval=(by * low, by * high),
+            unit=unit,
+            estimates=tuple(each.to(unit) for each in self.estimates),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "value": self.value,
+            "interval": self.interval,
+            "p_value": self.p_value,
+            "verdict": self.verdict,
+            "warning": self.warning,
+            "samples": self.samples,
+            "unit": self.unit,
+        }
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Where the truth lies, as far as the evidence goes, and what speaks against it.
+
+    lower_limit: whether more is likely than can be seen. of_rows: warnings about the rows, whatever
+    estimator reads them. of_value: warnings about the value, which an estimator of another kind
+    that finds as much can take away.
+    """
+
+    value: float
+    low: float
+    high: float
+    lower_limit: bool = False
+    of_rows: tuple[str, ...] = ()
+    of_value: tuple[str, ...] = ()
+
+    @property
+    def warning(self) -> str | None:
+        return joined(*self.of_rows, *self.of_value)
+
+
+def judged(evidence: Evidence) -> Judgement:
+    """What nearest neighbours, correlations, counts and screens say together."""
+    found = _of_table(evidence) if evidence.sampled_table else _of_scores(evidence)
+    found = _screened(found, evidence)
+    of_rows = (evidence.serial.warning, _copies(evidence), _few(evidence), _blind(evidence))
+    return replace(found, of_rows=tuple(filter(None, of_rows)))
+
+
+def _of_table(evidence: Evidence) -> Judgement:
+    assert evidence.table is not None
+    value, _, low, high = table_interval(evidence.table, evidence.seed)
+    return Judgement(max(value, 0.0), low, high)
+
+
+def _of_scores(evidence: Evidence) -> Judgement:
+    near, gaussian = evidence.nearest, evidence.correlated
+    widened = math.sqrt(evidence.serial.tau)
+    stderr, gaussian_error = widened * near.stderr, widened * gaussian.stderr
+    excess, excess_error = near.value - near.bias - gaussian.value, EXCESS_ERROR * stderr
+    seen = excess > SEEN * excess_error
+    share = max(near.recovery, LEAST_SHARE)
+    by_neighbours = gaussian.value + excess
+    # The share is that of one kind of dependence, so what it adds is counted twice upwards.
+    at_most = (max(excess, 0.0) + WIDTH * excess_error) / share * (2 - share)
+    low = by_neighbours - WIDTH * stderr
+    if not seen:
+        low = min(low, gaussian.value - WIDTH * gaussian_error)
+    high = gaussian.value + max(at_most, WIDTH * gaussian_error, excess + WIDTH * stderr)
+    drift = _drift(evidence, stderr)
+    found = Judgement(
+        value=max(gaussian.value + (excess / share if seen else 0.0), 0.0),
+        low=max(low, 0.0),
+        high=max(high, 0.0) + drift.at_most + WIDTH**2 / (2 * evidence.serial.effective),
+    )
+    limits, doubts = [], []
+    if drift.sure:
+        limits.append(
+            f"the value still grows with the rows, by {drift.halving:.2f} nats from half to all"
+        )
+    if near.value > near.ceiling - 1 or gaussian.perfect:
+        limits.append(
+            f"near the ceiling {near.ceiling:.1f} nats of nearest neighbours with "
+            f"{evidence.samples:,} rows"
+        )
+    if seen and excess / share * (2 - share) - excess > MISSING:
+        doubts.append(
+            f"not Gaussian, and in {evidence.columns} columns nearest neighbours see but "
+            f"{near.recovery:.0%} of what two of them share: the truth may be above"
+        )
+    if excess < -4 * excess_error and -excess > 2 * MISSING:
+        doubts.append(
+            f"nearest neighbours see {-excess:.2f} nats less than a Gaussian of these correlations "
+            "would show them"
+        )
+    if abs(near.shuffled) > 4 * near.stderr + 0.01:
+        doubts.append(f"on shuffled pairs nearest neighbours still see {near.shuffled:.2f} nats")
+    return replace(found, lower_limit=bool(limits), of_value=(*limits, *doubts))
+
+
+@dataclass(frozen=True)
+class Drift:
+    """What doubling the rows would still add.
+
+    halving: nats lost for a halving of the rows, beyond what Gaussian rows lose. at_most: nats that
+    all further rows may add. sure: whether it is more than chance and than `MISSING`.
+    """
+
+    halving: float
+    at_most: float
+    sure: bool
+
+
+def _drift(evidence: Evidence, stderr: float) -> Drift:
+    """From half the rows, and from `FAR` neighbours instead of `NEAR`, which is more halvings.
+
+    If a doubling adds d, the next one adds a share q of it, so that d q / (1 - q) is left.
+    """
+    near, error = evidence.nearest, DRIFT_ERROR * stderr
+    beyond = near.halving - near.bias_halving + near.widening - near.bias_widening
+    halving = beyond / HALVINGS
+    kept = least = FASTEST if evidence.columns <= FEW_COLUMNS else MANY
+    if near.quartering > 2 * error:
+        kept = min(max(near.halving / near.quartering, least), SLOWEST)
+    factor = kept / (1 - kept)
+    sure = DRIFT if evidence.table is None else TABLE_DRIFT
+    return Drift(
+        halving,
+        max(halving + 2 * error, 0.0) * factor,
+        halving > sure * error and halving * factor > MISSING,
+    )
+
+
+def _screened(found: Judgement, evidence: Evidence) -> Judgement:
+    """Held against the screens: what they see must be in the interval."""
+    hit = evidence.screen
+    resolved = RESOLVED * hit.information <= found.high
+    if evidence.serial.series or hit.p_value > SCREEN or resolved:
+        return found
+    warning = (
+        f"there is {hit.what}, worth {hit.information:.2f} nats or more, which neighbours and "
+        "correlations do not resolve"
+    )
+    return replace(found, lower_limit=True, of_value=(*found.of_value, warning))
+
+
+def _copies(evidence: Evidence) -> str | None:
+    if evidence.copied <= COPIED:
+        return None
+    return f"{evidence.copied:.0%} of the rows are exact copies of others: drop them"
+
+
+def _few(evidence: Evidence) -> str | None:
+    if evidence.samples > 2 * evidence.columns:
+        return None
+    return f"{evidence.samples:,} rows are too few for {evidence.columns} columns"
+
+
+def _blind(evidence: Evidence) -> str | None:
+    if evidence.columns <= WALSH:
+        return None
+    return (
+        f"in {evidence.columns} columns, a dependence of many of them at once that no few of them "
+        "show would not be seen"
+    )
+
+
+def with_critic(found: Judgement, critic: Estimate) -> Judgement:
+    """The judgement beside a lower bound that a critic has learnt.
+
+    A bound above the interval replaces it. A bound that is near the value confirms it from another
+    side, and takes the doubts about it away.
+    """
+    low, high = critic.interval
+    if low > found.high:
+        warning = (
+            f"a critic finds {critic.value:.2f} nats where neighbours and correlations show at "
+            f"most {found.high:.2f}: the truth may be above"
+        )
+        return replace(
+            found,
+            value=critic.value,
+            low=low,
+            high=max(high, 2 * critic.value - low),
+            lower_limit=True,
+            of_value=(*found.of_value, warning),
+        )
+    if found.lower_limit:
+        return replace(found, low=max(found.low, min(low, found.value)))
+    if abs(critic.value - found.value) > max(AGREED, AGREED_SHARE * found.value):
+        return found
+    return replace(
+        found, low=min(max(found.low, low), found.value), high=max(found.high, high), of_value=()
+    )
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Estimators of different kinds, and one answer.
+
+    fast: without a critic, whose training takes most of the time. folds, steps: of the critic.
+    permutations: for the p-value. sequence: the rows are a time series.
+    """
+
+    fast: bool = False
+    folds: int = 5
+    steps: int = 2000
+    permutations: int = PERMUTATIONS
+    sequence: bool = False
+    seed: int = 0
+    progress: Progress | None = None
+
+    def estimate(self, x: npt.ArrayLike, y: npt.ArrayLike) -> "Answer":
+        evidence = Evidence(x, y, self.seed)
+        found = judged(evidence)
+        estimates = list(_members(evidence))
+        enough = evidence.samples >= FEWEST_FOR_CRITIC and not evidence.sampled_table
+        if enough and not self.fast:
+            from infolm.information.neural import Neural
+
+            neural = Neural(
+                folds=self.folds,
+                steps=self.steps,
+                sequence=self.sequence,
+                seed=self.seed,
+                progress=self.progress,
+            )
+            estimates.append(neural.unchecked(evidence.x, evidence.y))
+            found = with_critic(found, estimates[-1])
+        answer = answered(found, evidence, evidence.p_value(self.permutations))
+        return replace(answer, estimates=tuple(estimates))
+
+
+def _members(evidence: Evidence) -> Iterator[Estimate]:
+    """What the answer rests on, an estimate each."""
+    near, gaussian, samples = evidence.nearest, evidence.correlated, evidence.samples
+
+    def member(name: str, value: float, stderr: float, permuted: float) -> Estimate:
+        width = half_width(stderr)
+        return Estimate(
+            name,
+            value,
+            stderr,
+            (max(value - width, 0.0), max(value + width, 0.0)),
+            permuted,
+            samples,
+        )
+
+    yield member("ksg-scores", near.value, near.stderr, near.shuffled)
+    yield member("copula", gaussian.value, gaussian.stderr, evidence.shuffled_correlated)
+    if evidence.table is not None:
+        value, stderr, low, high = table_interval(evidence.table, evidence.seed)
+        permuted = evidence.table.shuffled(evidence.seed).miller_madow()
+        yield Estimate("miller-madow", value, stderr, (low, high), permuted, samples)
+
+
+def answered(found: Judgement, evidence: Evidence, p_value: float) -> Answer:
+    """The judgement with its p-value: what permuted pairs show as well is withdrawn."""
+    low = found.low if p_value <= ALPHA else 0.0
+    kind: Kind = "about"
+    if evidence.serial.series:
+        kind = "series"
+    elif found.lower_limit:
+        kind = "at least"
+    elif p_value > ALPHA:
+        kind = "none"
+    interval = (low, max(found.high, found.value))
+    return Answer(found.value, interval, p_value, kind, found.warning, evidence.samples)

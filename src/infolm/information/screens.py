@@ -1,0 +1,225 @@
+"""Quick looks for dependence that estimators may miss, each with a p-value under independence.
+
+All work on the ranks of the columns, as uniform variables U in (0, 1), ties in random order:
+
+- pairs of columns by their characteristic function: under independence
+  N |mean of e^{2 pi i (aU + bV)}|^2 is exponential with mean 1, for every a, b != 0. A table of
+  them sees rings, crosses and checkerboards; a long scan of the frequencies of one column, beside a
+  few functions of the other, sees oscillations of thousands of periods.
+- signs: the Walsh coefficient of a set of columns of both sides is the mean of the product of their
+  sign(U - 1/2). A parity of signs is one coefficient. Up to `WALSH` columns all sets are tried at
+  once, by the fast Walsh-Hadamard transform; above, sets of three columns of a side at most.
+
+p-values are corrected for the number of coefficients looked at.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.fft import fft2, rfft
+from scipy.special import i0e, ndtr
+
+from infolm.information.estimate import Array
+
+Rows = npt.NDArray[Any]
+
+WALSH = 20
+"""Columns, at most, whose signs are all combined."""
+MOST_PAIRS = 400
+"""Pairs of columns that are looked at."""
+GRID = 128
+LOW = 32  # highest frequency of the table
+CELLS = 2**20
+"""Cells of the long scans, shared out to the pairs of columns."""
+MOST_SETS = 12_000
+"""Sets of columns of a side, at most, whose products are tried."""
+MOST_ROWS = 4_000
+"""Rows for the products of three columns."""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """The strongest coefficient of a screen.
+
+    p_value: under independence, corrected for the number of coefficients. information: nats that
+    the coefficient alone implies, about. what: a few words.
+    """
+
+    p_value: float
+    information: float
+    what: str
+
+
+NONE = Hit(1.0, 0.0, "")
+SMOOTH = "a smooth dependence"
+
+
+def screened(x: Rows, y: Rows, u: Array, v: Array) -> Hit:
+    """The strongest sign of dependence of rows x (N, Dx) and y (N, Dy), u and v their ranks."""
+    hits = [_pairs(x, y, u, v), _signs(u, v)]
+    return _corrected(_strongest(*hits), len(hits))
+
+
+def _strongest(*hits: Hit) -> Hit:
+    return min(hits, key=lambda hit: (hit.p_value, -hit.information))
+
+
+def _corrected(hit: Hit, tried: int) -> Hit:
+    return replace(hit, p_value=min(1.0, tried * hit.p_value))
+
+
+def _pairs(x: Rows, y: Rows, u: Array, v: Array) -> Hit:
+    places = [(i, j) for i in range(u.shape[1]) for j in range(v.shape[1])]
+    if len(places) > MOST_PAIRS:
+        chosen = np.random.default_rng(0).choice(len(places), MOST_PAIRS, replace=False)
+        places = [places[at] for at in chosen]
+    cells = 1 << int(np.clip(math.log2(CELLS / len(places)), 12, 18))
+    best = NONE
+    for i, j in places:
+        hits = (
+            _table(u[:, i], v[:, j]),
+            _scan(x[:, i], v[:, j], cells),
+            _scan(y[:, j], u[:, i], cells),
+        )
+        best = _strongest(best, _corrected(_strongest(*hits), 3 * len(places)))
+    return best
+
+
+def _of_resultant(length: float) -> float:
+    """The least information of an angle whose mean of e^{i angle} has this length, in nats.
+
+    The angle is 2 pi (aU + bV), uniform under independence; the von Mises distribution is the
+    nearest one to uniform, KL = kappa R - ln I_0(kappa) with I_1 / I_0 (kappa) = R. Processing does
+    not add information, so I(U; V) is no less.
+    """
+    r = min(length, 0.999)
+    if r < 0.53:  # Fisher (1993), section 3.3.6
+        kappa = 2 * r + r**3 + 5 * r**5 / 6
+    elif r < 0.85:
+        kappa = -0.4 + 1.39 * r + 0.43 / (1 - r)
+    else:
+        kappa = 1 / (r**3 - 4 * r**2 + 3 * r)
+    return max(float(kappa * r - math.log(i0e(kappa)) - kappa), 0.0)
+
+
+def _of_share(share: float) -> float:
+    """-1/2 ln(1 - share): the information of a linear relation that explains so much."""
+    return -0.5 * math.log(1 - min(share, 0.98))
+
+
+def _exceeds(power: float, tried: int) -> float:
+    """The probability that one of `tried` exponential variables exceeds this power."""
+    return float(-np.expm1(tried * np.log1p(-min(math.exp(-power), 1 - 1e-12))))
+
+
+def _table(u: Array, v: Array) -> Hit:
+    samples = len(u)
+    cells = (np.minimum(u * GRID, GRID - 1).astype(int), np.minimum(v * GRID, GRID - 1).astype(int))
+    counts = np.bincount(cells[0] * GRID + cells[1], minlength=GRID * GRID)
+    power = np.square(np.abs(fft2(counts.reshape(GRID, GRID))))
+    half = power[1 : LOW + 1]
+    kept = np.concatenate([half[:, 1 : LOW + 1], half[:, -LOW:]], axis=1) / samples
+    a, b = np.unravel_index(kept.argmax(), kept.shape)
+    largest = float(kept[a, b])
+    fine = max(a, min(b, 2 * LOW - 1 - b)) >= 4
+    sure = math.sqrt(max(largest, 0.0) / samples) - 2 / math.sqrt(samples)
+    what = "a fine pattern of two columns" if fine else SMOOTH
+    return Hit(_exceeds(largest, kept.size), _of_resultant(max(sure, 0.0)), what)
+
+
+def _scan(x: Rows, v: Array, cells: int) -> Hit:
+    """Oscillations of functions of the ranks v along the values x, of 1 to cells / 16 periods.
+
+    Along the values, not their ranks, which would blur the phase; over the middle 98 % of them.
+    """
+    low, high = np.quantile(x, [0.01, 0.99])
+    inside = (x >= low) & (x <= high)
+    if high <= low or inside.sum() < 20:
+        return NONE
+    samples, highest = int(inside.sum()), cells // 8
+    # Half of the cells stay empty, so that frequencies between whole ones are seen.
+    place = ((x[inside] - low) / (high - low) * (cells // 2 - 1)).astype(int)
+    best = NONE
+    for values in (v[inside] - 0.5, np.square(v[inside] - 0.5)):
+        centred = values - values.mean()
+        weights = np.bincount(place, centred / max(centred.std(), 1e-12), cells)
+        power = np.square(np.abs(rfft(weights)[1 : highest + 1])) / samples
+        at = int(power.argmax())
+        share = 2 * max(float(power[at]) - 2 * math.sqrt(float(power[at])), 0.0) / samples
+        periods = (at + 1) / 2
+        what = SMOOTH if periods < 3 else f"an oscillation of about {periods:,.0f} periods"
+        hit = Hit(_exceeds(float(power[at]), 2 * highest), _of_share(share), what)
+        best = _strongest(best, hit)
+    return best
+
+
+def _signs(u: Array, v: Array) -> Hit:
+    dx, dy = u.shape[1], v.shape[1]
+    x, y = np.where(u < 0.5, -1.0, 1.0), np.where(v < 0.5, -1.0, 1.0)
+    if dx + dy <= WALSH:
+        return _walsh(x, y)
+    return _products(x[:MOST_ROWS], y[:MOST_ROWS])
+
+
+def _walsh(x: Array, y: Array) -> Hit:
+    (samples, dx), dy = x.shape, y.shape[1]
+    bits = np.concatenate([x, y], axis=1) < 0
+    codes = bits @ (1 << np.arange(dx + dy))
+    table = np.bincount(codes, minlength=1 << (dx + dy)).astype(np.float64)
+    for bit in range(dx + dy):
+        pair = table.reshape(-1, 2, 1 << bit)
+        table = np.stack([pair[:, 0] + pair[:, 1], pair[:, 0] - pair[:, 1]], axis=1).reshape(-1)
+    of_both = np.abs(table.reshape(1 << dy, 1 << dx)[1:, 1:]) / samples
+    at = int(of_both.argmax())
+    b, a = np.unravel_index(at, of_both.shape)
+    columns = int(a + 1).bit_count() + int(b + 1).bit_count()
+    return _of_signs(float(of_both.max()), samples, of_both.size, columns)
+
+
+def _products(x: Array, y: Array) -> Hit:
+    samples = len(x)
+    best, tried, columns = 0.0, 0, 2
+    singles, doubles = [_sets(side, 1) for side in (x, y)], [_sets(side, 2) for side in (x, y)]
+    for a, b, count in (
+        (singles[0], singles[1], 2),
+        (doubles[0], singles[1], 3),
+        (singles[0], doubles[1], 3),
+        (doubles[0], doubles[1], 4),
+        (_sets(x, 3), singles[1], 4),
+        (singles[0], _sets(y, 3), 4),
+    ):
+        if not a.shape[1] or not b.shape[1]:
+            continue
+        largest = 0.0
+        for start in range(0, a.shape[1], 512):
+            largest = max(largest, float(np.abs(a[:, start : start + 512].T @ b).max()))
+        tried += a.shape[1] * b.shape[1]
+        if largest / samples > best:
+            best, columns = largest / samples, count
+    return _of_signs(best, samples, tried, columns)
+
+
+def _sets(signs: Array, size: int) -> npt.NDArray[np.float32]:
+    """Products of all sets of so many columns, (N, C); none where they would be too many."""
+    count = math.comb(signs.shape[1], size)
+    if not 0 < count <= MOST_SETS:
+        return np.empty((len(signs), 0), np.float32)
+    sets = np.array(list(combinations(range(signs.shape[1]), size)))
+    product = np.ones((len(signs), count), np.float32)
+    for place in sets.T:
+        product *= signs[:, place].astype(np.float32)
+    return product
+
+
+def _of_signs(mean: float, samples: int, tried: int, columns: int) -> Hit:
+    z = mean * math.sqrt(samples)
+    p = min(1.0, 2 * tried * float(ndtr(-z)))
+    sure = max(mean - 2 / math.sqrt(samples), 0.0)
+    q = (1 + min(sure, 1.0)) / 2
+    information = math.log(2) + sum(s * math.log(s) for s in (q, 1 - q) if s > 0)
+    kind = SMOOTH if columns == 2 else f"a parity of the signs of {columns} columns"
+    return Hit(p, information, kind)

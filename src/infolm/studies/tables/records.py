@@ -1,0 +1,232 @@
+"""What was measured of a table: one JSON file, from which pages, pictures and the ledger are made.
+
+PAPER/TABLE.json
+    table, scale, overrides, title, paper, claim, measure
+    arms: by name: recipe, every value resolved; seeds: by number: the figures, or a failure
+    tuning: the trainings that chose a value, likewise
+    comparisons: each claim with its verdict
+
+The file stands by itself: a page made of it says the same wherever the runs are.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from infolm.config import Recipe
+from infolm.errors import InfolmError
+from infolm.section import OF_A_RUN
+from infolm.studies.reproduction.plan import identity
+from infolm.studies.tables.sides import common_seeds
+from infolm.studies.tables.table import SMALL, TUNING_SEED, ScaleName, Table, recipe_of
+from infolm.studies.tables.verdict import Verdict, judge
+from infolm.training import checkpoint
+
+LOSS = "loss"
+"""The figure of a training that chooses a value."""
+Figures = dict[str, dict[int, dict[str, float]]]
+"""By arm, seed and name."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A table at one scale. source: its name from the list, or a YAML file."""
+
+    source: str
+    table: Table
+    scale: ScaleName
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """paper/table, or paper/table-paper at the paper's scale."""
+        short = self.source.removesuffix(".yaml").removesuffix(".yml").lstrip("./")
+        return short if self.scale == SMALL else f"{short}-{self.scale}"
+
+
+class Records:
+    """The file of one table, read and written."""
+
+    def __init__(self, work: Work, folder: Path) -> None:
+        self.work = work
+        self.path = folder / f"{work.name}.json"
+        self.arms: dict[str, dict[str, Any]] = {}
+        self._recipes: dict[tuple[str, int, tuple[str, ...]], Recipe] = {}
+        self._marks: dict[str, str] = {}
+        if self.path.exists():
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            tree = json.loads(self.path.read_text())
+            arms, measure, overrides = tree["arms"], tree["measure"], tree["overrides"]
+        except (json.JSONDecodeError, KeyError, TypeError):
+            raise InfolmError(
+                f"{self.path} is damaged: delete it, and the runs are measured again"
+            ) from None
+        if overrides != list(self.work.overrides):
+            raise InfolmError(
+                f"{self.path} was begun with {' '.join(overrides) or 'no KEY=VALUE'}, and is now "
+                f"asked for with {' '.join(self.work.overrides) or 'none'}: name another folder "
+                "with --out"
+            )
+        if measure != self._how:
+            arms = {}  # the runs are to be measured again
+        self.arms = {**tree.get("tuning", {}), **arms}
+
+    def keep(self, arm: str, recipe: Recipe, seed: int, result: Mapping[str, Any]) -> None:
+        """Add what is known of a training: `figures`, or a `failure`."""
+        if self._outdated(arm, recipe):
+            self.arms[arm] = {"recipe": described(recipe), "seeds": {}}
+            self._marks[arm] = mark(recipe)
+        self.arms[arm]["seeds"][str(seed)] = dict(result)
+
+    def done(self, arm: str, recipe: Recipe, seed: int) -> bool:
+        """Whether this very training was measured as the table has it now."""
+        if self._outdated(arm, recipe):
+            return False
+        return "figures" in self.arms[arm]["seeds"].get(str(seed), {})
+
+    def _outdated(self, arm: str, recipe: Recipe) -> bool:
+        """Whether nothing is known of the arm, or of another recipe than it has now. Keys that are
+        newer than the record have the value that it was trained with."""
+        if arm not in self.arms:
+            return True
+        if arm not in self._marks:
+            before = Recipe.model_validate(self.arms[arm]["recipe"], context=OF_A_RUN)
+            self._marks[arm] = mark(before)
+        return self._marks[arm] != mark(recipe)
+
+    # -- what is chosen before the arms are trained -----------------------------------------
+
+    def candidates(self, number: int) -> dict[str, Recipe] | None:
+        """Of the table's tuning of this number, the trainings by name; None: one before it is not
+        decided yet."""
+        tuning = self.work.table.tuning[number]
+        before = self.tuned(tuning.arm, number)
+        if before is None:
+            return None
+        return {
+            f"{tuning.arm}, {change}": self._recipe(
+                tuning.arm, TUNING_SEED, [*before, *change.split()]
+            )
+            for change in map(tuning.change, tuning.values)
+        }
+
+    def losses(self, number: int) -> dict[str, float | None] | None:
+        """The validation loss of each candidate, None of one that failed; None: some are not
+        trained yet."""
+        found: dict[str, float | None] = {}
+        candidates = self.candidates(number)
+        for name, recipe in (candidates or {}).items():
+            result = {} if self._outdated(name, recipe) else self.arms[name]["seeds"]
+            result = result.get(str(TUNING_SEED), {})
+            if not result:
+                return None
+            found[name] = result["figures"][LOSS] if "figures" in result else None
+        return found or None
+
+    def chosen(self, number: int) -> str | None:
+        """The changes, key=value, that the tuning of this number has decided for."""
+        losses = self.losses(number)
+        known = {name: loss for name, loss in (losses or {}).items() if loss is not None}
+        return min(known, key=lambda name: known[name]).split(", ", 1)[1] if known else None
+
+    def tuned(self, arm: str, until: int | None = None) -> list[str] | None:
+        """What was chosen for an arm, by the tunings before number `until`, or by all; None: that
+        is not known yet."""
+        if self.work.scale != SMALL:
+            return []
+        found = []
+        for number, tuning in enumerate(self.work.table.tuning[:until]):
+            if tuning.applies(arm):
+                if (change := self.chosen(number)) is None:
+                    return None
+                found += change.split()
+        return found
+
+    def recipe(self, arm: str, seed: int) -> Recipe | None:
+        """What is trained for an arm; None: a value is still to be chosen."""
+        tuned = self.tuned(arm)
+        return None if tuned is None else self._recipe(arm, seed, tuned)
+
+    def _recipe(self, arm: str, seed: int, tuned: list[str]) -> Recipe:
+        """Asked for again and again, and so kept."""
+        key, work = (arm, seed, tuple(tuned)), self.work
+        if key not in self._recipes:
+            made = recipe_of(work.table, work.scale, arm, seed, work.overrides, tuned)
+            self._recipes[key] = made
+        return self._recipes[key]
+
+    @property
+    def _how(self) -> dict[str, Any]:
+        return self.work.table.measure.model_dump(mode="json")
+
+    @property
+    def figures(self) -> Figures:
+        """Of the arms that the table has."""
+        return {
+            arm: {
+                int(seed): found["figures"]
+                for seed, found in self.arms[arm]["seeds"].items()
+                if "figures" in found
+            }
+            for arm in self.work.table.arms
+            if arm in self.arms
+        }
+
+    @property
+    def failures(self) -> dict[str, str]:
+        return {
+            f"{arm}, seed {seed}": found["failure"]
+            for arm, each in self.arms.items()
+            for seed, found in each["seeds"].items()
+            if "failure" in found
+        }
+
+    def verdicts(self) -> list[Verdict]:
+        """Of the table's comparisons, in their order."""
+        found, figures = [], self.figures
+        for comparison in self.work.table.comparisons:
+            pair = self.work.table.sides(comparison)
+            seeds = common_seeds(pair, figures)
+            lower, higher = ([side.value(figures, seed) for seed in seeds] for side in pair)
+            found.append(judge(lower, higher, comparison.by, comparison.within))
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        table = self.work.table
+        return {
+            "table": self.work.source,
+            "scale": self.work.scale,
+            "overrides": list(self.work.overrides),
+            "title": table.title,
+            "paper": table.paper,
+            "claim": table.claim,
+            "measure": self._how,
+            "comparisons": [
+                {**comparison.model_dump(mode="json"), **verdict.to_json()}
+                for comparison, verdict in zip(table.comparisons, self.verdicts(), strict=True)
+            ],
+            "tuning": {name: each for name, each in self.arms.items() if name not in table.arms},
+            "arms": {name: self.arms[name] for name in table.arms if name in self.arms},
+        }
+
+    def write(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(self.to_json(), indent=1) + "\n"
+        checkpoint.atomically(self.path, lambda path: path.write_text(text))
+
+
+def described(recipe: Recipe) -> dict[str, Any]:
+    """What an arm's trainings have in common, as JSON."""
+    away = {"title", "paper", "expected", "variants", "tuning", "seed"}
+    tree = recipe.model_dump(mode="json", exclude=away)
+    return {**tree, "start_from": None}
+
+
+def mark(recipe: Recipe) -> str:
+    """The same for recipes that differ in seed, titles and the folder that they start from."""
+    return identity(recipe.model_copy(update={"seed": 1, "start_from": None}))

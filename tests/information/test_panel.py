@@ -1,0 +1,156 @@
+"""The panel: the interval holds the truth, or there is a warning; and none where none is due."""
+
+import math
+
+import numpy as np
+import pytest
+
+from infolm.information.exact import CorrelatedGaussian, StudentT, UniformNoise
+from infolm.information.gaussian import Gaussian
+from infolm.information.nearest import KSG, Mixture
+from infolm.information.panel import Panel
+
+
+def answer(x, y, **settings):
+    return Panel(fast=True, permutations=39, **settings).estimate(x, y)
+
+
+def holds(answer, truth):
+    low, high = answer.interval
+    return low <= truth <= high
+
+
+@pytest.mark.parametrize(
+    ("dimension", "nats", "samples"),
+    [(1, 0.3, 200), (1, 1.0, 2_000), (2, 0.0, 500), (4, 0.5, 1_000), (10, 1.0, 1_500)],
+)
+def test_gaussians_need_no_warning(dimension, nats, samples):
+    task = CorrelatedGaussian.with_information(dimension, nats)
+    found = answer(*task.sample(samples, np.random.default_rng(3)))
+    assert found.warning is None
+    assert holds(found, nats)
+    assert found.kind == ("about" if nats else "none")
+
+
+def test_what_columns_are_like_does_not_matter():
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal(800)
+    y = 0.7 * x + math.sqrt(0.51) * rng.standard_normal(800)
+    plain, bent = answer(x, y), answer(np.exp(4 * x), y**5)
+    assert bent.value == pytest.approx(plain.value, abs=1e-9)
+    assert bent.interval == pytest.approx(plain.interval, abs=1e-9)
+
+
+def test_rounded_independent_columns_share_nothing():
+    x, y = np.round(10 * np.random.default_rng(5).standard_normal((2, 1_000)))
+    found = answer(x, y)
+    assert found.kind == "none"
+    assert found.interval[0] == 0
+    assert found.warning is None
+    mixture = Mixture().estimate(x, y)
+    assert mixture.interval[0] == 0
+    assert "withdrawn" in mixture.warning
+
+
+def test_heavy_tails_and_hard_edges():
+    rng = np.random.default_rng(6)
+    cauchy = StudentT(CorrelatedGaussian.from_correlations([0.0]), 1)
+    for task in (cauchy, UniformNoise(0.75)):
+        found = answer(*task.sample(2_000, rng))
+        assert holds(found, task.mutual_information)
+        assert found.warning is None
+
+
+def test_neighbours_of_heavy_tailed_columns_say_that_their_ranks_disagree():
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal(800)
+    y = 0.8 * x + 0.6 * rng.standard_normal(800)
+    found = KSG().estimate(np.exp(4 * x), y**5)
+    assert "disagree" in found.warning
+    low, high = found.interval
+    assert low <= -0.5 * math.log(1 - 0.64) <= high
+
+
+def ring(rng, samples=1_000):
+    angle = 2 * np.pi * rng.random(samples)
+    radius = 1 + 0.1 * rng.standard_normal(samples)
+    return radius * np.cos(angle), radius * np.sin(angle)
+
+
+def test_a_correlation_that_misses_a_ring_says_so():
+    x, y = ring(np.random.default_rng(7))
+    assert abs(Gaussian(copula=True).unchecked(x, y).value) < 0.02
+    found = Gaussian(copula=True).estimate(x, y)
+    assert "disagree" in found.warning
+    assert found.interval[1] > 0.6
+    assert 0.6 < answer(x, y).value < 0.85
+
+
+@pytest.mark.parametrize("periods", [30, 300])
+def test_what_is_too_fine_is_told(periods):
+    rng = np.random.default_rng(8)
+    x = rng.random(1_000)
+    y = np.sin(2 * np.pi * periods * x) + 0.2 * rng.standard_normal(1_000)
+    found = answer(x, y)
+    assert "oscillation" in found.warning or "grows with the rows" in found.warning
+    assert found.verdict.startswith("at least")
+
+
+def test_nearly_deterministic_pairs_reach_the_ceiling():
+    rng = np.random.default_rng(9)
+    x = rng.standard_normal(500)
+    for y in (x + 1e-6 * rng.standard_normal(500), x, x**2):
+        found = answer(x, y)
+        assert found.warning
+        assert found.kind == "at least"
+
+
+def test_rows_in_time_are_told_by_every_estimator():
+    walks = np.random.default_rng(10).standard_normal((2, 800)).cumsum(1)
+    found = answer(*walks)
+    assert found.verdict == "these rows are a time series"
+    for estimator in (KSG(), Gaussian(), Mixture()):
+        assert "--sequence" in estimator.estimate(*walks).warning
+
+
+def test_copies_of_rows_are_told():
+    rng = np.random.default_rng(11)
+    x, y = rng.standard_normal((2, 300))
+    order = rng.permutation(600)
+    found = answer(np.tile(x, 2)[order], np.tile(y, 2)[order])
+    assert "copies" in found.warning
+
+
+def test_values_that_both_columns_often_have_are_no_copies():
+    rng = np.random.default_rng(12)
+    on = rng.random(1_000) < 0.5
+    x, y = np.exp(rng.standard_normal((2, 1_000))) * on
+    found = answer(x, y)
+    assert found.warning is None
+    assert holds(found, math.log(2))
+
+
+def test_a_table_leads_where_it_is_filled():
+    rng = np.random.default_rng(13)
+    x = rng.integers(0, 3, 1_000)
+    y = np.where(rng.random(1_000) < 0.5, x, rng.integers(0, 3, 1_000))
+    joint = 0.5 * np.eye(3) / 3 + 0.5 / 9
+    truth = (joint * np.log(9 * joint)).sum()
+    found = answer(x, y)
+    assert [each.estimator for each in found.estimates] == ["ksg-scores", "copula", "miller-madow"]
+    assert found.value == found.estimates[-1].value
+    assert holds(found, truth)
+
+
+def test_p_values_of_independent_pairs_are_not_small_too_often():
+    """Of 20, one is expected below 0.05; five or more have a probability below 0.003."""
+    small = sum(
+        answer(*np.random.default_rng(seed).standard_normal((2, 100))).p_value <= 0.05
+        for seed in range(20)
+    )
+    assert small <= 4
+
+
+def test_the_same_seed_gives_the_same():
+    x, y = ring(np.random.default_rng(14), 300)
+    assert answer(x, y, seed=3) == answer(x, y, seed=3)

@@ -1,0 +1,87 @@
+"""Quick looks for dependence: what they see, and how rarely they see what is not there."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from infolm.information.ranks import random_scores
+from infolm.information.screens import _of_resultant, _walsh, screened
+
+
+def screen(x, y, seed=0):
+    rng = np.random.default_rng(seed)
+    x, y = (np.asarray(side, float).reshape(len(side), -1) for side in (x, y))
+    return screened(x, y, *(ndtr(random_scores(side, rng)) for side in (x, y)))
+
+
+@pytest.mark.parametrize("periods", [3, 40, 1_000])
+def test_an_oscillation_is_seen_and_counted(periods):
+    rng = np.random.default_rng(periods)
+    x = rng.random(500)
+    y = np.sin(2 * np.pi * periods * x) + 0.3 * rng.standard_normal(500)
+    hit = screen(x, y)
+    assert hit.p_value < 1e-6
+    assert hit.information > 0.4
+    if periods > 30:  # over the middle 98 % of the values
+        counted = float(hit.what.split()[-2].replace(",", ""))
+        assert counted == pytest.approx(0.98 * periods, rel=0.05)
+
+
+@pytest.mark.parametrize(("dx", "dy", "hidden"), [(2, 1, 2), (8, 2, 5), (30, 2, 3)])
+def test_a_parity_of_signs_is_seen(dx, dy, hidden):
+    rng = np.random.default_rng(5)
+    x, y = rng.standard_normal((1_000, dx)), rng.standard_normal((1_000, dy))
+    y[:, 0] = np.abs(y[:, 0]) * np.sign(x[:, :hidden].prod(1))
+    hit = screen(x, y)
+    assert hit.p_value < 1e-6
+    assert f"{hidden + 1} columns" in hit.what
+    assert 0.2 < hit.information <= math.log(2)
+
+
+def test_a_checkerboard_is_a_fine_pattern():
+    rng = np.random.default_rng(6)
+    i = rng.integers(0, 16, 600)
+    j = 2 * rng.integers(0, 8, 600) + i % 2
+    hit = screen((i + rng.random(600)) / 16, (j + rng.random(600)) / 16)
+    assert hit.p_value < 1e-6
+    assert "pattern" in hit.what
+
+
+def test_nothing_is_seen_in_independent_columns():
+    """The p-values are no smaller than they should be: of 30, 1.5 are expected below 0.05, at
+    most 6 with a probability of 0.999."""
+    small = 0
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        columns = (1, 1) if seed % 2 else (3, 2)
+        x, y = (rng.standard_normal((200, size)) for size in columns)
+        hit = screen(x if seed % 3 else np.round(x), y, seed)
+        small += hit.p_value < 0.05
+        assert hit.p_value > 1e-4
+    assert small <= 6
+
+
+def test_walsh_coefficients_by_brute_force():
+    rng = np.random.default_rng(8)
+    x, y = rng.choice([-1.0, 1.0], (64, 3)), rng.choice([-1.0, 1.0], (64, 2))
+    largest = max(
+        abs((x[:, np.array(a, bool)].prod(1) * y[:, np.array(b, bool)].prod(1)).mean())
+        for a in np.ndindex(2, 2, 2)
+        for b in np.ndindex(2, 2)
+        if any(a) and any(b)
+    )
+    sure = max(largest - 2 / math.sqrt(64), 0)
+    q = (1 + sure) / 2
+    expected = math.log(2) + sum(s * math.log(s) for s in (q, 1 - q) if s > 0)
+    assert _walsh(x, y).information == pytest.approx(expected)
+
+
+def test_the_information_of_an_angle_is_that_of_a_von_mises_distribution():
+    from scipy.special import i0, i1
+
+    for kappa in (0.3, 1.0, 3.0, 8.0):
+        length = i1(kappa) / i0(kappa)
+        expected = kappa * length - math.log(i0(kappa))
+        assert _of_resultant(length) == pytest.approx(expected, rel=0.02)

@@ -1,0 +1,172 @@
+"""Tables at work: what is trained, what is kept, what is shared."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from infolm.errors import InfolmError
+from infolm.studies.tables import listing, work
+from infolm.studies.tables.pages import page
+from infolm.studies.tables.work import Runs, reproduce
+
+from .conftest import written
+
+
+@pytest.fixture
+def fake(monkeypatch, tmp_path, text):
+    """Reproduces tables with a job that trains nothing; gives what it was told to train."""
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setattr(work, "CALL", "fake_job:answer")
+    runs = tmp_path / "runs"
+
+    def run(*sources, seeds=None, seconds=None):
+        works = listing.opened(tmp_path / "out", "small", list(sources), (f"data.path={text}",))
+        told = runs / "told.txt"
+        told.unlink(missing_ok=True)
+        done = reproduce(
+            works,
+            Runs(runs),
+            seeds,
+            1,
+            seconds,
+            lambda records: None,
+            lambda share, said: None,
+            lambda line: None,
+            lambda stage, done, total: None,
+        )
+        trained = told.read_text().split() if told.exists() else []
+        return done, works, trained
+
+    return run
+
+
+def test_every_training_once(fake, tmp_path):
+    source = written(tmp_path)
+    done, (records,), trained = fake(source)
+    name = records.work.name
+    assert done
+    arms = ("low", "high", "further")  # the last starts from the first
+    assert trained == [f"{name}/{arm}-{seed}" for seed in (1, 2, 3) for arm in arms]
+    assert records.figures["low"] == {
+        1: {"perplexity": 1.1},
+        2: {"perplexity": 1.2},
+        3: {"perplexity": pytest.approx(1.3)},
+    }
+    assert [each.word for each in records.verdicts()] == ["shown", "shown"]
+    assert records.verdicts()[0].difference == pytest.approx(2)
+    assert fake(source)[2] == []
+    assert fake(source, seeds=4)[2] == [f"{name}/{arm}-4" for arm in ("low", "high", "further")]
+    kept = json.loads(records.path.read_text())
+    assert kept["arms"]["low"]["seeds"]["2"]["seconds"] == {"training": 6.0, "measuring": 0.0}
+
+
+def test_values_are_chosen_first_on_another_seed(fake, tmp_path):
+    """By the loss of the arm that is named, with what was chosen before; then the arms follow."""
+    rate = {"with": "high", "key": "optimiser.learning_rate", "values": [0.004, 0.002]}
+    units = {"with": "low", "key": "model.hidden model.embedding", "values": [6, 7]}
+    tuning = [{**rate, "arms": ["high"]}, units]
+    source = written(tmp_path, tuning=tuning, seeds=2)
+    done, (records,), trained = fake(source)
+    name = records.work.name
+    assert done
+    assert trained[:4] == [
+        f"{name}/high-learning_rate-0.004-11",
+        f"{name}/high-learning_rate-0.002-11",
+        f"{name}/low-hidden-6-11",
+        f"{name}/low-hidden-7-11",
+    ]
+    assert len(trained) == 4 + 6
+    assert records.tuned("low") == ["model.hidden=6", "model.embedding=6"]  # of equals the first
+    assert records.tuned("high") == ["optimiser.learning_rate=0.002", *records.tuned("low")]
+    assert records.figures["high"] == {1: {"perplexity": 2.1}, 2: {"perplexity": 2.2}}
+    assert set(records.figures) == {"low", "high", "further"}
+    assert "`optimiser.learning_rate=0.002` (0.004: 5.100; 0.002: 3.100 nats)" in page(records, "")
+    assert fake(source)[2] == []
+    more = [{**rate, "arms": ["high"], "values": [0.004, 0.002, 0.0005]}, units]
+    trained = fake(written(tmp_path, tuning=more, seeds=2))[2]
+    assert trained[0] == f"{name}/high-learning_rate-0.0005-11"
+    assert [each.split("/")[-1][:6] for each in trained[1:]] == ["high-1", "high-2"]
+
+
+def test_a_failure_is_kept_and_tried_again(fake, monkeypatch, tmp_path):
+    source = written(tmp_path)
+    name = source.removesuffix(".yaml").lstrip("/")
+    monkeypatch.setenv("FAKE", json.dumps({f"{name}/low-2": "fail", f"{name}/high-1": "die"}))
+    done, (records,), trained = fake(source)
+    assert not done  # what starts from the failed run could not be trained
+    assert trained.count(f"{name}/high-1") == 3
+    assert f"{name}/further-2" not in trained
+    assert set(records.failures) == {"low, seed 2", "high, seed 1"}
+    assert records.verdicts()[0].word == "not tried"
+    assert records.verdicts()[0].seeds == 1
+    monkeypatch.delenv("FAKE")
+    done, (records,), trained = fake(source)
+    assert done
+    assert sorted(trained) == [f"{name}/further-2", f"{name}/high-1", f"{name}/low-2"]
+    assert not records.failures
+
+
+def test_another_measure_or_recipe_makes_it_stale(fake, tmp_path):
+    source = written(tmp_path)
+    fake(source)
+    measure = {
+        "options": {"split": "test", "streams": 4},
+        "figures": {"perplexity": {"label": "perplexity"}},
+    }
+    assert len(fake(written(tmp_path, measure=measure))[2]) == 9
+    arms = {"low": {"label": "low"}, "high": {"label": "h", "set": "optimiser.learning_rate=0.01"}}
+    only = [{"claim": "a", "lower": "low", "higher": "high"}]
+    changed = written(tmp_path, measure=measure, arms=arms, comparisons=only)
+    trained = fake(changed)[2]  # beside the runs of the other recipe, of which none is lost
+    assert len(trained) == 6
+    assert all(re.search(r"/(low|high)-[123]-[0-9a-f]{8}$", name) for name in trained)
+    assert fake(changed)[2] == []
+
+
+def test_trainings_are_killed_and_resumed_and_shared(tmp_path, text):
+    """With real trainings: a command that is killed outright, the next one, and another table with
+    one arm in common, which is not trained again."""
+    arms = {
+        "low": {"label": "low", "set": "optimiser.learning_rate=0.001"},
+        "high": {"label": "high", "set": "optimiser.learning_rate=0.1"},
+    }
+    only = [{"claim": "Low is better.", "lower": "low", "higher": "high"}]
+    first = written(tmp_path, arms=arms, comparisons=only)
+    command = [sys.executable, "-m", "infolm", "reproduce", first, f"data.path={text}"]
+    command += ["--out", str(tmp_path / "out"), "--seeds", "1"]
+    begun = tmp_path / "out/runs" / first.removesuffix(".yaml").lstrip("/") / "low-1/metrics.jsonl"
+    with subprocess.Popen(command) as process:
+        end = time.monotonic() + 120
+        while not begun.exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        process.kill()
+    assert begun.exists()
+    done = subprocess.run([*command, "--json"], check=True, capture_output=True, text=True)
+    (found,) = json.loads(done.stdout)
+    assert found["comparisons"][0]["word"] == "not tried"
+    assert set(found["arms"]) == {"low", "high"}
+    page = tmp_path / "out" / (first.removesuffix(".yaml").lstrip("/") + ".md")
+    assert "| high | 1 |" in page.read_text()
+    assert page.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+    arms["other"] = {"label": "other", "set": "optimiser.learning_rate=0.02"}
+    second = written(tmp_path, "second", arms=arms, comparisons=only)
+    works = listing.opened(tmp_path / "out", "small", [second], (f"data.path={text}",))
+    todo = work.missing(works, 1, Runs(tmp_path / "out/runs"))
+    assert [each.folder == begun.parent for each in todo] == [True, False, False]
+    assert not (todo[2].folder).exists()
+
+
+def test_two_commands_do_not_share_a_folder(fake, tmp_path):
+    with (
+        work._locked(tmp_path),
+        pytest.raises(InfolmError, match="another command is at work"),
+        work._locked(tmp_path),
+    ):
+        pass
