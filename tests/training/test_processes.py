@@ -15,12 +15,12 @@ from infolm.config import Recipe
 from infolm.families.train import train
 from infolm.training import checkpoint
 
-TESTS = Path(__file__).parents[1]
+SUPPORT = Path(__file__).parents[1] / "support"
 CASES = list(recipes(Path("text.txt")))
 
 
 def environment(folder: Path) -> dict[str, str]:
-    paths = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+    paths = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
     return os.environ | {
         "PYTHONPATH": paths,
         "INFOLM_CACHE": str(folder / "tokenised"),
@@ -39,7 +39,7 @@ def trained(tmp_path_factory) -> Path:
         for i in range(400)
     ]
     text.write_text("\n".join(lines) + "\n")
-    command = [sys.executable, str(TESTS / "processes_worker.py"), str(folder / "two"), str(text)]
+    command = [sys.executable, str(SUPPORT / "processes_worker.py"), str(folder / "two"), str(text)]
     workers = [
         subprocess.Popen(
             [*command, str(rank), "2"], env=environment(folder), stderr=subprocess.PIPE, text=True
@@ -66,8 +66,9 @@ def same_training(expected: Path, found: Path) -> None:
     tolerance = 1e-4 if "vae" in expected.name else 2e-6
     for key in one:
         torch.testing.assert_close(two[key], one[key], rtol=1e-5, atol=tolerance)
+    # Shares of what is at a floor, or above 0, leap where rounding takes one across.
     for theirs, ours in zip(records(expected), records(found), strict=True):
-        for key in theirs.keys() - {"tokens_per_second", "mim/floored"}:
+        for key in theirs.keys() - {"tokens_per_second", "mim/floored", "bmi/accuracy"}:
             same = theirs[key]
             if not isinstance(same, str):
                 same = pytest.approx(same, rel=1e-4, abs=1e-4)
