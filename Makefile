@@ -2,6 +2,7 @@
 # make quick  a choice of tests that covers every package, in a minute and a half on two quiet cores
 # make test   the whole test suite, with the same answer every time
 # make fuzz   the tests of properties, with new random examples; failures are kept in tests/.found
+# make faults the tests of faults, 10,000 random command lines, each reader of files fuzzed (hours)
 # Each makes .venv with what it needs. PYTHON chooses the interpreter (3.11 or newer).
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO := runs/demo
 
-.PHONY: demo quick test fuzz check format clean
+.PHONY: demo quick test fuzz faults check format clean
 
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -48,6 +49,12 @@ test: .venv/dev
 
 fuzz: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 -m hypothesis --hypothesis-profile fuzz
+
+faults: .venv/dev
+	$(PIP) atheris
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 tests/faults
+	$(BIN)/python -W ignore tests/support/fuzz_commands.py 10000
+	$(BIN)/python tests/support/fuzz_readers.py all --minutes 10 --json results/fuzz.json
 
 check: .venv/dev
 	$(BIN)/ruff check .

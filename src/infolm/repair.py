@@ -138,7 +138,12 @@ class _Repair:
             self.result.lost[path.name] = f"it is made from the text, and {error}"
             return
         text = about(corpus)
-        self._restore(path, lambda to: to.write_text(text), "made from the text again", bool(right))
+        self._restore(
+            path,
+            lambda to: to.write_text(text, encoding="utf-8"),
+            "made from the text again",
+            bool(right),
+        )
 
     def _restore(self, path: Path, write: Writer, how: str, known: bool) -> None:
         """Bring a file back if it comes out as it was; known: whether that can be told."""

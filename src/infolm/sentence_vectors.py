@@ -127,7 +127,7 @@ class SentenceVectors(nn.Module):
     def save(self, output_path: str, **_: Any) -> None:
         """The configuration, the vocabulary and the weights, into an existing folder."""
         folder = Path(output_path)
-        (folder / CONFIG).write_text(self.model.config.model_dump_json(indent=2))
+        (folder / CONFIG).write_text(self.model.config.model_dump_json(indent=2), encoding="utf-8")
         self.tokenizer.save(folder / TOKENIZER)
         checkpoint.save(folder / WEIGHTS, self.model.state_dict())
 
@@ -149,7 +149,7 @@ class SentenceVectors(nn.Module):
             model_name_or_path, subfolder, token, cache_folder, revision, local_files_only
         )
         folder = Path(str(found))
-        config = SentenceConfig.model_validate_json((folder / CONFIG).read_text())
+        config = SentenceConfig.model_validate_json((folder / CONFIG).read_text(encoding="utf-8"))
         tokenizer = Tokenizer.load(folder / TOKENIZER)
         model = SentenceModel(config, len(tokenizer))
         checkpoint.load_weights(folder / WEIGHTS, model)

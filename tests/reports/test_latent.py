@@ -22,21 +22,25 @@ from infolm.evaluation.posterior import Picture
 from infolm.evaluation.posterior import picture as picture_of
 from infolm.evaluation.reading import Mean, Reading
 from infolm.evaluation.suite import BASELINE
-from infolm.families.findings import Findings, read_anew
-from infolm.families.latent.picture import draw_latent, span
-from infolm.families.latent.report import (
-    LatentFindings,
-    LatentPlots,
+from infolm.families.findings import Findings
+from infolm.families.latent.diagnosis import (
     Verdict,
     at_floor,
     diagnosis,
     heard,
-    latent_section,
-    latent_table,
     mean_log_variance,
-    reconstruction_section,
     remedies,
     same_for_all,
+)
+from infolm.families.latent.picture import draw_latent, span
+from infolm.families.latent.report import (
+    LatentFindings,
+    LatentPlots,
+    LatentSections,
+    latent_section,
+    latent_table,
+    read_anew,
+    reconstruction_section,
 )
 from infolm.families.latent.run import LatentRun
 from infolm.families.report import write_report
@@ -849,12 +853,12 @@ def test_the_report_of_a_sentence_model(kind: str, runs: dict[str, Path]) -> Non
 
 def test_of_an_auto_encoder_codes_are_its_means(runs: dict[str, Path]) -> None:
     """Its variance is not learnt, so the picture takes the least."""
-    found = Findings.of(runs["ae"])
-    assert found.latent is not None
-    error = math.sqrt(2 / (SIZE * found.latent.picture.sentences))
-    assert mean_log_variance(found.latent.picture) == pytest.approx(-10, abs=4 * error)
-    assert all(len(each.written) == 1 for each in found.latent.reconstructions)
-    assert len(found.latent.interpolation) == 9
+    found = LatentSections(Findings.of(runs["ae"])).codes
+    assert found is not None
+    error = math.sqrt(2 / (SIZE * found.picture.sentences))
+    assert mean_log_variance(found.picture) == pytest.approx(-10, abs=4 * error)
+    assert all(len(each.written) == 1 for each in found.reconstructions)
+    assert len(found.interpolation) == 9
 
 
 @pytest.fixture

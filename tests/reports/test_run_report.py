@@ -23,10 +23,10 @@ from infolm.data.synthetic import true_entropy
 from infolm.errors import InfolmError
 from infolm.evaluation import measurement, suite
 from infolm.evaluation.measurement import Measurement
-from infolm.evaluation.suite import LANGUAGE
-from infolm.families import findings
-from infolm.families.findings import BASELINE
-from infolm.families.report import EVENTS, measurement_table, number, write_report
+from infolm.evaluation.suite import BASELINE, LANGUAGE
+from infolm.families.report import EVENTS, write_report
+from infolm.families.running import report as running
+from infolm.families.running.report import measurement_table
 from infolm.families.running.run import LanguageRun
 from infolm.families.train import train
 from infolm.generation.sampling import SamplingSettings
@@ -34,6 +34,7 @@ from infolm.generation.text import write
 from infolm.models.recurrent import RecurrentConfig
 from infolm.nn.cells.base import CELLS
 from infolm.reports.history import History
+from infolm.reports.page import number
 from infolm.reports.regularisers import QUANTITIES
 from infolm.training.run import RunFolder, read_metrics
 
@@ -582,7 +583,7 @@ def test_a_lost_corpus_is_no_obstacle(run: Path, tmp_path: Path) -> None:
 def test_the_baseline_of_a_long_text_is_left_to_evaluate(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(findings, "BASELINE_TOKENS", 100)
+    monkeypatch.setattr(running, "BASELINE_TOKENS", 100)
     page = Page(write_report(run))
     assert f"the text is long; infolm evaluate '{run}' --baseline adds it" in page.text
 

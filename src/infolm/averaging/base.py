@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -52,8 +52,12 @@ class RunningMean:
 
 
 class AveragerConfig(Section):
-    """The section of a recipe that says which average is the answer. Every kind is registered."""
+    """The section of a recipe that says which average is the answer. Every kind is registered.
 
+    copies: of the weights, that it keeps.
+    """
+
+    copies: ClassVar[int] = 1
     if TYPE_CHECKING:
         kind: str
 

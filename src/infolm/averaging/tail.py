@@ -45,6 +45,7 @@ def worse_than_recent(
 class NoAverageConfig(AveragerConfig):
     """The last iterate is the answer."""
 
+    copies = 0
     kind: Literal["none"] = "none"
 
     def build(self, model: nn.Module) -> "NoAverage":

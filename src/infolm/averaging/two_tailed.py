@@ -16,6 +16,7 @@ SHORT, LONG = "short", "long"
 class TwoTailedConfig(AveragerConfig):
     """2TA: the longer of two running means, which gives way as soon as the shorter is as good."""
 
+    copies = 2
     kind: Literal["two-tailed"] = "two-tailed"
     extensions: bool = Field(True, description="Algorithm 2; otherwise the core, Algorithm 1")
     patience: int = Field(

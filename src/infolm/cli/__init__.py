@@ -1,5 +1,6 @@
 """The command `infolm`. Every heavy import waits until a command needs it."""
 
+import os
 import sys
 from itertools import pairwise
 from typing import NoReturn
@@ -26,6 +27,7 @@ from infolm.errors import InfolmError
 
 def main() -> NoReturn:
     """Run the command; a person's mistake is one sentence on standard error and exit code 2."""
+    _read_and_write_utf8()
     try:
         _refuse_giant_seeds(sys.argv[1:])
         app(spelt_out(sys.argv[1:]))
@@ -43,6 +45,14 @@ def main() -> NoReturn:
         print(f"infolm: {_last_resort(error)}", file=sys.stderr)
         sys.exit(1)
     sys.exit(0)
+
+
+def _read_and_write_utf8() -> None:
+    """In the C locale, without Python's UTF-8 mode, no name of a file and no text could have other
+    letters than ASCII's: start again in that mode."""
+    if sys.getfilesystemencoding() == "ascii" and os.environ.get("PYTHONUTF8") != "1":
+        sys.stdout.flush()
+        os.execve(sys.executable, sys.orig_argv, os.environ | {"PYTHONUTF8": "1"})
 
 
 def _last_resort(error: Exception) -> str:

@@ -42,6 +42,7 @@ def _parameter(described: Described) -> inspect.Parameter:
         help=option.help,
         metavar=option.metavar,
         min=option.least,
+        max=option.most,
         rich_help_panel=option.panel,
         show_default=option.usual or True,
     )

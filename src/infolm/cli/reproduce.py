@@ -293,7 +293,7 @@ def _sweep(
         sys.exit(130)
     found = summary(plan, records)
     text = json.dumps(found, indent=2) + "\n"
-    atomically(out / "summary.json", lambda path: path.write_text(text))
+    atomically(out / "summary.json", lambda path: path.write_text(text, encoding="utf-8"))
     figures = [str(path) for path in draw_figures(plan, records, out)]
     points = {name: records[name] for name in plan.points if name in records}
     result: dict[str, Any] = {"points": points, "figures": figures, "summary": found}

@@ -115,7 +115,9 @@ def squad_articles(text: str, path: Path) -> list[SquadArticle]:
     """What SQuAD's JSON holds; `path` is for the errors."""
     try:
         data = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (RecursionError, ValueError) as error:
+        if not isinstance(error, json.JSONDecodeError):  # too deep, or a number of too many digits
+            raise InfolmError(f"{path} is not of SQuAD's format ({error}): get it again") from error
         raise InfolmError(
             f"{path} is not whole JSON ({error.msg} on line {error.lineno:,}): get the file again"
         ) from error

@@ -205,6 +205,7 @@ def load(
     """
     report = report or _silent
     with _writable(sources.cache_folder()):
+        files.sweep(sources.cache_folder())
         name, texts, pretokenised = _find(config, report)
         source = _sha256([(s, sources.digest(t.path), t.start, t.stop) for s, t in texts.items()])
         given = config.model_dump(include={"tokens", "vocabulary", "lowercase", "pretokenised"})
@@ -353,7 +354,6 @@ def _tokenise(
     report: Report,
 ) -> None:
     """Make the files of `folder`, each by a rename: who makes the same at once does no harm."""
-    files.sweep(folder.parent)
     with files.scratch_folder(folder.parent, "making-tokens") as scratch:
         tokenizer = tokenizer or ingest.make_tokenizer(
             texts["train"],

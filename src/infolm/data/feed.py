@@ -43,5 +43,10 @@ class FeedConfig(Section):
     def build(self, corpus: "Corpus", split: str, seed: int) -> Feed:
         """The split, cut; `seed` decides every random choice."""
 
+    @property
+    def tokens(self) -> int:
+        """How many a batch has, or at least, where the text has so many."""
+        return int(getattr(self, "batch", 1))
+
 
 FEEDS: Registry[FeedConfig] = Registry("infolm.data")

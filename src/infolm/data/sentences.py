@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from infolm.data.episodes import group, places, sentence_bounds
+from infolm.data.episodes import group, sentence_bounds, sentence_ends
 from infolm.data.feed import FEEDS, FeedConfig
 from infolm.data.passes import Passes
 from infolm.errors import InfolmError
@@ -148,8 +148,8 @@ def lines(
     it, such as "= Title =", are left out.
     """
     line_bounds = sentence_bounds(tokens, eos)
-    cuts = [places(tokens, end) + 1 for end in ends]
-    bounds = np.unique(np.concatenate([line_bounds, *cuts]))
+    cuts = sentence_ends(tokens, eos, ends)
+    bounds = np.unique(np.concatenate([line_bounds, cuts]))
     starts, stops = bounds[:-1], bounds[1:]
     lengths = stops - starts - (tokens[stops - 1] == eos)
     kept = lengths > 0

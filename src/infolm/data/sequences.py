@@ -34,6 +34,10 @@ class SequencesConfig(FeedConfig):
     )
     share: float = Field(hiding.SHARE, gt=0, lt=1, description="of the tokens, to be predicted")
 
+    @property
+    def tokens(self) -> int:
+        return self.batch * self.length
+
     def build(self, corpus: "Corpus", split: str, seed: int) -> "SequenceFeed":
         tokens, config = corpus.splits[split].tokens, self
         if split != "train":  # a short one is read in smaller batches

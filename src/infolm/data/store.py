@@ -36,6 +36,7 @@ HEADER = 4096
 
 _MAGIC = b"infolm" + VERSION.to_bytes(2, "little")
 _JSON = len(_MAGIC) + 32  # where the JSON starts
+_DTYPES: dict[str, np.dtype[Any]] = {"<u2": np.dtype("<u2"), "<u4": np.dtype("<u4")}
 BLOCK = 4 * 2**20
 """Bytes of tokens that have a SHA-256 of their own."""
 
@@ -114,7 +115,7 @@ def write(
 
     types: size of the vocabulary. vocabulary: its SHA-256, kept in the header.
     """
-    dtype = np.dtype("<u2" if types <= 2**16 else "<u4")
+    dtype = _DTYPES["<u2" if types <= 2**16 else "<u4"]
     digests = _Digests()
     counts = Counts()
     size = 0
@@ -206,13 +207,18 @@ def read(path: Path, vocabulary: str, verify: bool = True) -> Split:
     text = header[_JSON:]
     if header[:_JSON] != _MAGIC + hashlib.sha256(text).digest():
         raise DamagedError(f"{path} has a damaged header")
-    fields = json.loads(text)
-    dtype = np.dtype(fields["dtype"])
-    if size != fields["count"] * dtype.itemsize:
-        raise DamagedError(f"{path} is {size} bytes of tokens, not {fields['count']} tokens")
-    if fields["vocabulary"] != vocabulary:
+    try:
+        fields = json.loads(text)
+        dtype, count, counts = _DTYPES[fields["dtype"]], fields["count"], Counts(**fields["counts"])
+        whole, made_for = str(fields["tokens"]), fields["vocabulary"]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise DamagedError(f"{path} has a header of another format ({error!r})") from error
+    if type(count) is not int or count < 1 or size != count * dtype.itemsize:
+        raise DamagedError(f"{path} is {size} bytes of tokens, not {count} tokens")
+    if made_for != vocabulary:
         raise DamagedError(f"{path} belongs to another vocabulary")
+    if not all(type(each) is int and each >= 0 for each in _values(counts)):
+        raise DamagedError(f"{path} counts its text by something else than numbers")
     if verify:
-        _verify(path, fields["tokens"], size)
-    tokens = np.memmap(path, dtype, "r", HEADER, (fields["count"],))
-    return Split(tokens=tokens, **fields["counts"])
+        _verify(path, whole, size)
+    return Split(tokens=np.memmap(path, dtype, "r", HEADER, (count,)), **asdict(counts))

@@ -42,6 +42,10 @@ class StreamConfig(FeedConfig):
     bptt: int = Field(70, ge=1, description="time steps of a cut (the base length)")
     variable: bool = Field(True, description="draw the length of each cut (section 4.1)")
 
+    @property
+    def tokens(self) -> int:
+        return self.batch * self.bptt
+
     def build(self, corpus: "Corpus", split: str, seed: int) -> "Stream":
         return Stream(corpus.splits[split].tokens, self, seed)
 

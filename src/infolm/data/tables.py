@@ -190,7 +190,7 @@ def _read_npy(path: Path, asked: list[str], drop: bool) -> _Table:
         with path.open("rb") as file:
             _refuse_short(file)
             array: Cells = np.lib.format.read_array(file, allow_pickle=False)
-    except (ValueError, EOFError, OverflowError, MemoryError) as error:
+    except Exception as error:  # NumPy parses the header by Python's own parser: all can happen
         reason = str(error).partition("\n")[0].rstrip(".")
         raise InfolmError(
             f"{path} cannot be read as an array of numbers ({reason}): write it by numpy.save, "
@@ -318,23 +318,23 @@ def _read_parquet(path: Path, asked: list[str], drop: bool) -> _Table:
         raise InfolmError(
             f"reading {path} needs PyArrow: pip install 'infolm[parquet]', or give a .csv file"
         ) from None
+    columns = []
     try:
         file = parquet.ParquetFile(path)
         names = list(file.schema_arrow.names)
         chosen = [names[at] for at in _chosen(asked, names, path)]
         table = file.read(columns=chosen)
-    except (ArrowException, OSError) as error:
+        for name in chosen:
+            column = table.column(name)
+            if column.null_count and not drop:
+                at = compute.index(column.is_null(), True).as_py()
+                raise InfolmError(
+                    f"column '{name}' of {path} is empty in {_row(at)}: drop or mend that row"
+                )
+            columns.append(_decoded(column))
+    except (ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise InfolmError(f"{path} cannot be read as Parquet ({reason})") from None
-    columns = []
-    for name in chosen:
-        column = table.column(name)
-        if column.null_count and not drop:
-            at = compute.index(column.is_null(), True).as_py()
-            raise InfolmError(
-                f"column '{name}' of {path} is empty in {_row(at)}: drop or mend that row"
-            )
-        columns.append(_decoded(column))
     return _Table(chosen, columns, _row)
 
 

@@ -49,6 +49,7 @@ BLANKS = " \t\n\r\v\f"
 """White space between words: what stands between these is a word as it is written."""
 NO_TOKEN = -1  # what `Tokenizer.lookup` gives for a word or character it does not know
 
+_CLASS = re.compile(r"\[(?:\\.|[^\]\\])*\]", re.DOTALL)  # of characters
 _CODE_POINTS = 0x110000
 _MEMORY = 200_000  # whitespace-separated words whose pieces are remembered while encoding
 
@@ -87,6 +88,14 @@ def word_pattern(pretokenised: bool, contractions: bool = False) -> str:
         return prose_pattern(f"{EOS}|{UNK}", space, marks)
     run = f"[^{space}{marks}]+"
     return f"{EOS}|{UNK}|{run}(?:['’]{run})*|[{marks}]"
+
+
+def _is_word_pattern(pattern: str) -> bool:
+    """Whether it is a `word_pattern`, whichever characters its classes hold: those of another
+    release of Unicode may be others. A stranger's own could take longer than anybody waits."""
+    marks = f"{EOS}|{UNK}|[]+(?:[][]+)*|[]"
+    prose = _CLASS.sub("[]", prose_pattern(f"{EOS}|{UNK}", " ", "!"))
+    return _CLASS.sub("[]", pattern) in ("[]+", marks, prose)
 
 
 def splitter(pattern: str) -> Callable[[str], list[str]]:
@@ -162,6 +171,10 @@ class Tokenizer:
     def __init__(self, description: dict[str, Any]) -> None:
         """`description` is the parsed `tokenizer.json`; the class methods make it."""
         ids = _Ids(description["model"]["vocab"])
+        for added in description.get("added_tokens") or []:
+            ids.setdefault(
+                added["content"], added["id"]
+            )  # a BERT's own may stand behind its pieces
         description["model"]["vocab"] = ids
         self._description = description
         self._ids = ids
@@ -276,10 +289,10 @@ class Tokenizer:
         try:
             # A piece may be one of the rarer line breaks.
             pieces = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-            lowercase = not settings.exists() or json.loads(settings.read_text()).get(
-                "do_lower_case", True
+            lowercase = not settings.exists() or bool(
+                json.loads(settings.read_bytes()).get("do_lower_case", True)
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
             raise InfolmError(
                 f"{folder} has no vocabulary that can be read ({error}): it needs tokenizer.json "
                 "or vocab.txt, as transformers saves them"
@@ -303,11 +316,33 @@ class Tokenizer:
     @classmethod
     def load(cls, path: Path) -> Self:
         try:
-            return cls(json.loads(path.read_bytes()))
+            found = cls(json.loads(path.read_bytes()))
+            found._check()
         except OSError as error:
             raise InfolmError(f"{path} cannot be read: {error.strerror}.") from error
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        except Exception as error:  # `tokenizers` raises nothing more special
             raise InfolmError(f"{path} is not a vocabulary that infolm saved.") from error
+        return found
+
+    def _check(self) -> None:
+        """Refuse a description that would fail later, or whose pattern could take for ever."""
+        numbers = self._ids.values()
+        if not all(type(n) is int for n in numbers) or {*numbers} != {*range(len(self))}:
+            raise ValueError("tokens are not numbered from 0 on")
+        for added in self._description.get("added_tokens") or []:
+            if self._ids[added["content"]] != added["id"]:
+                raise ValueError("an added token has two numbers")
+        needed = {*SPECIAL} if self.kind == "wordpiece" else {*byte_characters()}
+        if self.kind in ("word", "char"):
+            needed = {self._tokens[self.eos], UNK} if self.eos != NO_TOKEN else {EOS}
+        if not needed <= self._ids.keys():
+            raise ValueError("it lacks tokens that every vocabulary has")
+        if self.kind == "byte" and self._tokens != byte_characters():
+            raise ValueError("its bytes are out of order")
+        if self.kind == "word" and not _is_word_pattern(self._pattern):
+            raise ValueError("it cuts words by another pattern")
+        self.decode(self.encode(f"a {'x' * 1000}\n"))  # a word that no vocabulary has
+        self.to_json().encode()  # half a surrogate pair cannot be written
 
     def save(self, path: Path) -> None:
         path.write_text(self.to_json(), encoding="utf-8")

@@ -36,6 +36,10 @@ class WindowsConfig(FeedConfig):
         1e-3, ge=1e-6, description="words more frequent than this are thinned out; none: no word"
     )
 
+    @property
+    def tokens(self) -> int:
+        return self.batch * self.length
+
     def build(self, corpus: "Corpus", split: str, seed: int) -> "WindowFeed":
         tokens, eos = corpus.splits[split].tokens, corpus.tokenizer.eos
         return WindowFeed(tokens, self, seed, eos, corpus.word_counts())

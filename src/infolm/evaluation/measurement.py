@@ -182,6 +182,8 @@ def keep(path: Path, new: Sequence[Measurement]) -> None:
     try:
         with files.held(path):
             text = as_json(merge(read(path), new))
-            checkpoint.atomically(path, lambda temporary: temporary.write_text(text))
+            checkpoint.atomically(
+                path, lambda temporary: temporary.write_text(text, encoding="utf-8")
+            )
     except InfolmError as error:
         raise NotKeptError(f"what was measured is not kept: {error}", new) from error

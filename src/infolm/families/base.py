@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 from infolm.config import Recipe
 from infolm.data.corpora import Corpus
@@ -19,6 +19,7 @@ from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.scoring import ScoredSentence
+from infolm.families.demand import of_model, refuse_giants
 from infolm.families.options import EVALUATING, GENERATING, chosen, no_option
 from infolm.families.recorded import corpus_of, recipe_of
 from infolm.models.base import Capability, Model
@@ -28,6 +29,10 @@ from infolm.training import checkpoint
 from infolm.training.device import one_device
 from infolm.training.loop import Term, Validation
 from infolm.training.run import RunFolder
+
+if TYPE_CHECKING:
+    from infolm.families.findings import Findings
+    from infolm.families.sections import Sections
 
 Settings = TypeVar("Settings")
 
@@ -163,6 +168,10 @@ class Family(ABC):
     def result(self, recipe: Recipe, loss: float) -> str:
         """The best validation loss in words: 'perplexity 62.1'."""
 
+    @abstractmethod
+    def sections(self, found: "Findings") -> "Sections":
+        """The family's part of a report."""
+
     def resolved(self, recipe: Recipe, begun: bool) -> Recipe:
         """The recipe with what only files on this machine can tell; `begun`: training has."""
         return recipe
@@ -199,6 +208,7 @@ def open_run(path: Path | str) -> Run:
         )
     vouched = folder.verify(folder.tokenizer, folder.model)
     tokenizer = Tokenizer.load(folder.tokenizer)
+    refuse_giants(of_model(recipe, len(tokenizer)))
     model = recipe.model.build(len(tokenizer), tokenizer)
     checkpoint.load_weights(folder.model, model, vouched)
     family = family_of(recipe)

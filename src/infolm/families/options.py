@@ -50,15 +50,17 @@ class Needs(NamedTuple):
 class Option:
     """What is said of an option, beside its type and default.
 
-    metavar: what its value is called. panel: where the help lists it. least: its smallest value.
-    usual: the default in words, where the value does not tell. alone: the value that is meant
-    where the command line gives none. needs: checked in order, once it differs from its default.
+    metavar: what its value is called. panel: where the help lists it. least, most: its smallest and
+    largest value; beyond, it would take more memory or time than anybody has. usual: the default in
+    words, where the value does not tell. alone: the value that is meant where the command line
+    gives none. needs: checked in order, once it differs from its default.
     """
 
     help: str
     metavar: str | None = None
     panel: str | None = None
     least: float | None = None
+    most: float | None = None
     usual: str = ""
     alone: str | None = None
     needs: tuple[Needs, ...] = ()
@@ -135,6 +137,9 @@ def _checked(option: Described, value: Any) -> Any:
     least = option.option.least
     if least is not None and not value >= least:
         raise InfolmError(f"{option.flag} is {least:g} or more, not {value}")
+    most = option.option.most
+    if most is not None and not value <= most:
+        raise InfolmError(f"{option.flag} is {most:,} at most, not {value:,}")
     return made(value)
 
 
@@ -180,7 +185,7 @@ class GenerateOptions(Options):
 class SamplingOptions(GenerateOptions):
     """How many samples, and how a next word is drawn; see `generation.sampling`."""
 
-    num: Annotated[int, Option("How many samples.", least=1)] = 1
+    num: Annotated[int, Option("How many samples.", least=1, most=100_000)] = 1
     seed: Annotated[int, Option("The same seed gives the same text.")] = 1
     temperature: Annotated[float, Option("Below 1 safer, above 1 wilder.")] = 1.0
     top_k: Annotated[int | None, Option("Among the K likeliest tokens.")] = None

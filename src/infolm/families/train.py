@@ -16,6 +16,7 @@ from infolm.data.pairs import NeighbourPairs
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError, RunError
 from infolm.families.base import build_terms, family_of
+from infolm.families.demand import of_training, refuse_giants
 from infolm.families.recorded import about, check_same, corpus_of
 from infolm.models.base import Model
 from infolm.nn.cells.base import Cell
@@ -32,28 +33,6 @@ from infolm.training.run import RunFolder
 def parameters(recipe: Recipe) -> int:
     """How many parameters the recipe's model has, without making them or reading the corpus."""
     return recipe.model.parameters_of(types(recipe.data))
-
-
-def _refuse_giants(recipe: Recipe, types: int) -> None:
-    """Refuse a model whose parameters alone are more than the computer's memory."""
-    try:
-        size = 4 * recipe.model.parameters_of(types)
-    except (RuntimeError, OverflowError, MemoryError):
-        size = 2**63  # more than can be counted
-    if size > memory():
-        raise InfolmError(
-            f"the model's parameters take {size / 2**30:,.0f} GB, and this computer has "
-            f"{memory() / 2**30:,.0f}: lower sizes such as model.hidden, model.embedding or "
-            "data.vocabulary"
-        )
-
-
-def memory() -> int:
-    """Bytes of this computer's memory; where it does not tell, more than any has."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 2**62
 
 
 def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Report) -> float:
@@ -79,7 +58,8 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
         corpus = load_corpus(recipe.data, report, tokenizer=family.vocabulary(recipe))
     fabric = one_device(recipe.train.accelerator, recipe.train.precision)
     torch.manual_seed(recipe.seed)
-    _refuse_giants(recipe, len(corpus.tokenizer))
+    tokens = len(corpus.splits["train"].tokens)
+    refuse_giants(of_training(recipe, len(corpus.tokenizer), tokens))
     model = recipe.model.build(len(corpus.tokenizer), corpus.tokenizer)
     if len(corpus.splits["valid"].tokens) < 2:
         raise InfolmError("the validation split needs at least two tokens: bring more text")
@@ -206,7 +186,7 @@ def _create(out: Path, recipe: Recipe, corpus: Corpus) -> RunFolder:
             run = RunFolder(making)
             run.recipe.write_text(recipe.as_yaml(), encoding="utf-8")
             corpus.tokenizer.save(run.tokenizer)
-            run.corpus.write_text(about(corpus))
+            run.corpus.write_text(about(corpus), encoding="utf-8")
             for path in run.defining:
                 files.flush(path)
             run.manifest()

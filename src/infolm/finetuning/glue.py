@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from infolm.errors import InfolmError
 from infolm.finetuning.problems import Scores
 from infolm.finetuning.search import RESULTS
 from infolm.finetuning.tasks import TASKS
@@ -77,8 +78,7 @@ def averages(folder: Path) -> list[Average]:
     whether weights were fresh, and by the share of the training examples."""
     found: dict[tuple[bool, float], dict[str, dict[str, Any]]] = {}
     for path in sorted(folder.glob(f"*/{RESULTS}")):
-        told = json.loads(path.read_text())
-        if told["task"] in TASKS:
+        if told := _results(path):
             found.setdefault((told["fresh"], told["share"]), {})[told["task"]] = told
     return [
         Average(
@@ -88,3 +88,25 @@ def averages(folder: Path) -> list[Average]:
         )
         for kind, results in sorted(found.items(), key=lambda each: (each[0][0], -each[0][1]))
     ]
+
+
+def _results(path: Path) -> dict[str, Any] | None:
+    """What was found for a task of GLUE; none of another one."""
+    try:
+        told: dict[str, Any] = json.loads(path.read_bytes())
+        if told["task"] not in TASKS:
+            return None
+        first = TASKS[told["task"]].metrics[0]
+        parts = [dict(part) for part in dict(told["chosen"]["dev"]).values()]
+        scores = [score for part in parts for score in (part[first], *part.values())]
+        told.get("choice", {}).get("on")
+        numbers = (told["fresh"], told["share"], *scores)
+        if not parts or not all(isinstance(each, int | float) for each in numbers):
+            raise TypeError("something else than numbers where the scores are")
+        sum(map(float, scores))
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as e:
+        raise InfolmError(
+            f"{path} holds no results of a fine-tuning ({e!r}): fine-tune for that task again, or "
+            f"move {path.parent} away"
+        ) from e
+    return told

@@ -75,7 +75,7 @@ def _of_bert(path: Path) -> Pretrained:
     from transformers import BertModel
 
     try:
-        kind = json.loads((path / "config.json").read_text())["model_type"]
+        kind = json.loads((path / "config.json").read_bytes())["model_type"]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise InfolmError(
             f"{path / 'config.json'} is not one of transformers' ({error!r}): get the folder again"

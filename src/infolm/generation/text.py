@@ -13,6 +13,10 @@ from infolm.models.language import LanguageModel
 
 STREAMS = 100
 """Texts that are written side by side where a long one is wanted."""
+SIDE_BY_SIDE = 256
+"""Samples that are written together, at most; all others wait."""
+AT_ONCE = 2**22
+"""Tokens of samples that are written together."""
 
 
 def write(
@@ -25,7 +29,7 @@ def write(
     settings: SamplingSettings,
     cache: CacheSettings | None = None,
 ) -> list[str]:
-    """`num` continuations of `prompt`, without the prompt itself.
+    """`num` continuations of `prompt`, without the prompt itself, a few at a time.
 
     The model always reads an <eos> first, as at the start of a line. A prompt with a word that the
     vocabulary lacks is refused: the model would only see <unk>.
@@ -39,10 +43,14 @@ def write(
     ids = [tokenizer.eos, *tokenizer.encode(prompt).tolist()]
     device = model.device
     generator = torch.Generator().manual_seed(seed)
-    samples = generate(
-        model, torch.tensor(ids, device=device), tokens, num, settings, generator, cache
-    )
-    return [tokenizer.decode(sample.cpu().numpy()) for sample in samples]
+    start = torch.tensor(ids, device=device)
+    most = max(1, min(SIDE_BY_SIDE, AT_ONCE // tokens))
+    texts: list[str] = []
+    while len(texts) < num:
+        count = min(most, num - len(texts))
+        written = generate(model, start, tokens, count, settings, generator, cache)
+        texts += [tokenizer.decode(sample) for sample in written.cpu().numpy()]
+    return texts
 
 
 def write_long(

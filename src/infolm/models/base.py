@@ -1,7 +1,8 @@
 """What the section of a recipe that describes a model has in common with its like."""
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -14,6 +15,18 @@ Capability = Literal["language", "latent", "encoder"]
 """What a model can do, and so which family it belongs to: predict the next token of a running text
 (`LanguageModel`), write sentences from a code (`LatentModel`), turn text into vectors (`Encoder`).
 """
+
+
+Kept = TypeVar("Kept", bound=Section)
+
+
+class Size(NamedTuple):
+    """parameters: how many numbers are learnt. tensors: in how many tensors. rows: those of all
+    matrices but the vocabulary's, which is how many numbers the layers give for each token."""
+
+    parameters: int
+    tensors: int
+    rows: int
 
 
 class Model(nn.Module):
@@ -53,9 +66,47 @@ class ModelConfig(Section):
 
     def parameters_of(self, vocabulary: int) -> int:
         """How many parameters the model has, without making them."""
+        return self.size_of(vocabulary).parameters
+
+    def size_of(self, vocabulary: int) -> Size:
+        """How large the model is, without making it.
+
+        Of a part that is repeated more than a few times, such as a layer, two more of it are two
+        times as much more; not all are made even here, where none has memory.
+        """
+        for path, many in _repeated(self):
+            if many > FEW + 1:
+                few = FEW - 2 + many % 2  # rounds read two kinds of matrices by turns
+                less, more = (_replaced(self, path, n).size_of(vocabulary) for n in (few, few + 2))
+                each = zip(less, more, strict=True)
+                return Size(*(a + (b - a) * (many - few) // 2 for a, b in each))
         with torch.device("meta"):
             model = self.build(vocabulary)
-        return sum(parameter.numel() for parameter in model.parameters())
+        tensors = list(model.parameters())
+        rows = [t.shape[0] for t in tensors if t.dim() > 1 and t.shape[0] != vocabulary]
+        return Size(sum(tensor.numel() for tensor in tensors), len(tensors), sum(rows))
+
+
+REPEATED = ("layers", "rounds")
+"""Keys that say how often a part of a model is repeated."""
+FEW = 10
+
+
+def _repeated(section: Section) -> Iterator[tuple[tuple[str, ...], int]]:
+    """The keys in `REPEATED` of a section and of those within it, with their values."""
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        if isinstance(value, Section):
+            yield from (((name, *path), many) for path, many in _repeated(value))
+        elif name in REPEATED and isinstance(value, int):
+            yield (name,), value
+
+
+def _replaced(section: Kept, path: tuple[str, ...], value: int) -> Kept:
+    """The section with another value under a key, unchecked: it was sound with a larger one."""
+    name, *rest = path
+    inner = _replaced(getattr(section, name), tuple(rest), value) if rest else value
+    return section.model_copy(update={name: inner})
 
 
 MODELS: Registry[ModelConfig] = Registry("infolm.models")

@@ -108,8 +108,8 @@ class EncoderConfig(ModelConfig):
 def _checkpoint_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     try:
-        found = dict(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError) as error:
+        found = dict(json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise InfolmError(
             f"{path} cannot be read ({error}): model.checkpoint is a folder that transformers' "
             "save_pretrained made"
@@ -120,7 +120,7 @@ def _checkpoint_config(folder: Path) -> dict[str, Any]:
             "BERT's"
         )
     for key, value in found.items():
-        if value != ALIKE.get(key, value):
+        if key in ALIKE and value != ALIKE[key]:
             raise InfolmError(
                 f"{path} has {key} {value}, and encoders here have {ALIKE[key]}: take another BERT"
             )

@@ -22,12 +22,12 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from infolm.data.corpora import Corpus
 from infolm.data.pairs import (
+    Documents,
     HeldOutPairs,
     NeighbourPairs,
     PairBatch,
-    Sentences,
+    documents,
     segments,
-    sentences,
 )
 from infolm.data.stream import PADDING
 from infolm.errors import InfolmError
@@ -107,7 +107,7 @@ class BmiConfig(RegulariserConfig):
         """Pairs of a split that the critic is read on; None where there are too few."""
         return HeldOutPairs.draw(self._cut(corpus, split), self.batch, self.segment or self.longest)
 
-    def text(self, corpus: Corpus) -> Sentences:
+    def text(self, corpus: Corpus) -> Documents:
         """The training split as the sentences that are read, none above the limit."""
         found = self._cut(corpus, "train")
         sizes = np.diff(found.bounds)
@@ -120,12 +120,12 @@ class BmiConfig(RegulariserConfig):
             )
         return found
 
-    def _cut(self, corpus: Corpus, split: str) -> Sentences:
+    def _cut(self, corpus: Corpus, split: str) -> Documents:
         tokens, tokenizer = corpus.splits[split].tokens, corpus.tokenizer
         if self.segment:
             return segments(tokens, self.segment)
         ends = [tokenizer.number(end, "regularisers.bmi.ends") for end in self.ends]
-        return sentences(tokens, tokenizer.eos, ends, corpus.heading)
+        return documents(tokens, tokenizer.eos, ends, corpus.heading)
 
     def fault(self, recipe: Any) -> str | None:
         if recipe.model.capability != "language":

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 from torch import nn, optim
@@ -14,8 +14,12 @@ from infolm.section import Section
 
 class OptimiserConfig(Section):
     """The section of a recipe that says how the parameters follow the gradient. Every kind is
-    registered."""
+    registered.
 
+    copies: numbers that it keeps for each parameter.
+    """
+
+    copies: ClassVar[int] = 0
     if TYPE_CHECKING:
         kind: str
     learning_rate: float = Field(gt=0, description="of a step of the base length")
@@ -47,6 +51,7 @@ class SGDConfig(OptimiserConfig):
 
 
 class _Adaptive(OptimiserConfig):
+    copies = 2
     beta1: float = Field(0.9, ge=0, lt=1, description="of the running mean of gradients; 0: none")
     beta2: float = Field(0.999, ge=0, lt=1, description="of the running mean of their squares")
 

@@ -184,6 +184,7 @@ class Loop:
                     self._validate(log)
                 pause = time.monotonic() - last_saved
                 if interrupted or due or pause >= self.config.checkpoint_seconds:
+                    log.flush()
                     self.save()
                     last_saved = time.monotonic()
                 if interrupted and not self.finished():

@@ -23,6 +23,7 @@ finetuned/         what `infolm finetune` made, a folder for each task
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -178,7 +179,7 @@ class MetricsLog:
             print(f"{_unreadable(run.metrics, damaged)}, {where}.", file=sys.stderr)
         _write_records(run.metrics, [r for r in records if r["step"] <= step])
         files.refuse_link(run.tensorboard)
-        self._file = open(run.metrics, "a", buffering=1)  # noqa: SIM115
+        self._file = open(run.metrics, "a", buffering=1, encoding="utf-8")  # noqa: SIM115
         # Imported here: TensorBoard takes longer to import than a small run to start.
         from torch.utils.tensorboard import SummaryWriter
 
@@ -189,6 +190,11 @@ class MetricsLog:
         for name, value in values.items():
             if isinstance(value, int | float):
                 self._board.add_scalar(f"{kind}/{name}", value, step)
+
+    def flush(self) -> None:
+        """Have all records on the disk: before a checkpoint of the step they lead to is."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
 
     def __enter__(self) -> Self:
         return self
@@ -224,7 +230,7 @@ def put_damaged_lines_aside(run: RunFolder) -> bool:
 
 def _write_records(path: Path, records: list[dict[str, Any]]) -> None:
     text = "".join(json.dumps(record) + "\n" for record in records)
-    checkpoint.atomically(path, lambda to: to.write_text(text))
+    checkpoint.atomically(path, lambda to: to.write_text(text, encoding="utf-8"))
 
 
 def _lines(path: Path, holding: bytes = b"") -> tuple[list[dict[str, Any]], list[bytes]]:

@@ -10,7 +10,9 @@ from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation.validation import contrastive_validation
 from infolm.families.base import FAMILIES, Family
+from infolm.families.contrastive.report import EncoderSections
 from infolm.families.contrastive.run import EncoderRun
+from infolm.families.findings import Findings
 from infolm.models.encoder import EncoderConfig
 from infolm.models.pretrained import load_pretrained
 from infolm.objectives.base import Objective
@@ -37,6 +39,9 @@ class ContrastiveFamily(Family):
         if cast(EncoderObjectiveConfig, recipe.objective).of_all_words:
             return f"perplexity of hidden words {math.exp(min(loss, 700)):.2f}"
         return f"{loss:.4f} nats"
+
+    def sections(self, found: Findings) -> EncoderSections:
+        return EncoderSections(found)
 
     def resolved(self, recipe: Recipe, begun: bool) -> Recipe:
         """With the sizes of the BERT that the encoder starts from, if there is one.

@@ -1,13 +1,14 @@
-"""An encoder in a report: what it is, what it was measured by, what its curves show."""
+"""An encoder in a report: what it was measured by, what its curves show."""
 
 from collections.abc import Sequence
 from html import escape
+from typing import cast
 
-from infolm.config import Recipe
 from infolm.evaluation.measurement import Measurement
-from infolm.models.encoder import EncoderConfig
+from infolm.families.sections import SPLITS, Parts, Sections, perplexity_shown
+from infolm.objectives.encoding import EncoderObjectiveConfig
 from infolm.objectives.masked import InfoWordConfig
-from infolm.reports.page import number, paragraph
+from infolm.reports.page import number, paragraph, strong
 
 MEASURES = {  # metric: what it is, decimals
     "loss": ("the objective's loss", 4),
@@ -18,11 +19,46 @@ MEASURES = {  # metric: what it is, decimals
     "perplexity": ("perplexity", 2),
     "accuracy": ("accuracy", 4),
 }
-SPLITS = {"valid": "Validation split", "test": "Test split"}
 
 
-def is_encoder(recipe: Recipe) -> bool:
-    return isinstance(recipe.model, EncoderConfig)
+class EncoderSections(Sections):
+    """Measured by its objective; it writes nothing."""
+
+    @property
+    def objective(self) -> EncoderObjectiveConfig:
+        return cast(EncoderObjectiveConfig, self.recipe.objective)
+
+    def best(self, loss: float) -> str:
+        if self.objective.of_all_words:
+            return f"perplexity of hidden words is {perplexity_shown(loss)}"
+        return f"loss is {strong(number(loss, 3))} nats"
+
+    def measured(self) -> Parts:
+        measurements = self.found.measurements
+        return encoder_table(measurements) if measurements else self.not_measured()
+
+    def panels(self) -> str:
+        said = "The first panel has the cross entropy of telling what is true from what is not"
+        if isinstance(self.objective, InfoWordConfig) and self.objective.lambda_dim:
+            said += "; the second the validation loss, in which that of n-grams has its weight"
+        return (
+            f"{said}. Information is InfoNCE, a bound from below that is at most ln of the number "
+            "of candidates; thin lines are of training. Validation reads its split in batches as "
+            "of training, the same each time."
+        )
+
+    def commands(self) -> list[tuple[str, str]]:
+        measure = ("Measure", f"infolm evaluate {self.path}")
+        if self.objective.kind == "skip-gram":
+            return [
+                measure,
+                ("Save the vectors", f"infolm export {self.path} --out FILE --as word2vec"),
+            ]
+        return [
+            measure,
+            ("Fine-tune", f"infolm finetune {self.path} --task cola --data FOLDER"),
+            ("Save for other libraries", f"infolm export {self.path} --out FOLDER"),
+        ]
 
 
 def encoder_table(measurements: Sequence[Measurement]) -> list[str]:
@@ -50,15 +86,3 @@ def encoder_table(measurements: Sequence[Measurement]) -> list[str]:
         f'<div class="wide"><table><thead>{header}</thead>{"".join(groups)}</table></div>',
         paragraph(f"Counted: {escape('; '.join(counted))}.", "note"),
     ]
-
-
-def encoder_caption(recipe: Recipe) -> str:
-    """What the panels show."""
-    said = "The first panel has the cross entropy of telling what is true from what is not"
-    if isinstance(recipe.objective, InfoWordConfig) and recipe.objective.lambda_dim:
-        said += "; the second the validation loss, in which that of n-grams has its weight"
-    return (
-        f"{said}. Information is InfoNCE, a bound from below that is at most ln of the number of "
-        "candidates; thin lines are of training. Validation reads its split in batches as of "
-        "training, the same each time."
-    )

@@ -11,6 +11,8 @@ from infolm.data.sentences import SentencesConfig
 from infolm.errors import InfolmError
 from infolm.evaluation.validation import monte_carlo_validation, sentence_validation
 from infolm.families.base import FAMILIES, Family
+from infolm.families.findings import Findings
+from infolm.families.latent.report import LatentSections
 from infolm.families.latent.run import LatentRun
 from infolm.models.latent import GaussianLatent, LatentModel
 from infolm.objectives.base import Objective
@@ -54,6 +56,9 @@ class LatentFamily(Family):
 
     def result(self, recipe: Recipe, loss: float) -> str:
         return f"{loss:.4f} nats per token"
+
+    def sections(self, found: Findings) -> LatentSections:
+        return LatentSections(found)
 
     def opened(self, recipe: Recipe, model: LatentModel) -> None:
         objective = cast(LatentObjectiveConfig, recipe.objective)

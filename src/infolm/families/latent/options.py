@@ -59,13 +59,20 @@ class LatentEvaluateOptions(EvaluateOptions):
         Option("Leave <eos> out of the losses and of the number of tokens.", panel=PANEL),
     ] = False
     codes: Annotated[
-        int, Option("Codes a sentence of the importance-weighted bound.", least=1, panel=PANEL)
+        int,
+        Option(
+            "Codes a sentence of the importance-weighted bound.",
+            least=1,
+            most=1_000_000,
+            panel=PANEL,
+        ),
     ] = 100
     nz: Annotated[
         int,
         Option(
             "Codes a sentence of reconstruction, ELBO and MELBO, the paper's N_z.",
             least=1,
+            most=1_000_000,
             panel=PANEL,
         ),
     ] = 5
@@ -116,7 +123,13 @@ class LatentGenerateOptions(SamplingOptions):
         Option("Sentences between these two.", metavar="A B", panel=PANEL),
     ] = None
     steps: Annotated[
-        int, Option("Of --interpolate: sentences, both ends among them.", least=2, panel=PANEL)
+        int,
+        Option(
+            "Of --interpolate: sentences, both ends among them.",
+            least=2,
+            most=100_000,
+            panel=PANEL,
+        ),
     ] = 9
     reconstruct: Annotated[
         Path | None,
@@ -164,7 +177,9 @@ class LatentGenerateOptions(SamplingOptions):
     ] = False
     longest: Annotated[
         int | None,
-        Option("Most tokens of a sentence.", least=1, usual="as in training", panel=PANEL),
+        Option(
+            "Most tokens of a sentence.", least=1, most=10_000, usual="as in training", panel=PANEL
+        ),
     ] = None
     unknown: Annotated[
         bool, Option("Read words that the vocabulary lacks as <unk>.", panel=PANEL)

@@ -1,58 +1,41 @@
-"""The codes of a model in a report: whether they have collapsed, and what to try if so.
+"""A model with a latent code in a report: its codes, and what comes back from them."""
 
-A posterior has collapsed where q(z | x) is the same for every sentence x: a code then tells nothing
-of its sentence, and the decoder is a language model that does without it (Bowman et al. 2015).
-An encoder can also tell all sentences apart and the decoder make nothing of it.
-"""
-
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
-from typing import Literal, NamedTuple
+from typing import cast
 
 from infolm.config import Recipe
+from infolm.data.sentences import Lines
+from infolm.evaluation.latent import some
 from infolm.evaluation.latent_suite import METHOD, OF_DISTRIBUTIONS
 from infolm.evaluation.measurement import Measurement
-from infolm.evaluation.posterior import Picture
-from infolm.evaluation.reading import Mean, Reading, gain
-from infolm.generation.latent import Reconstruction
-from infolm.models.latent import AnyLatentConfig, GaussianConfig
-from infolm.models.sentence import SentenceConfig
-from infolm.models.symbol import SymbolConfig
+from infolm.evaluation.posterior import Picture, picture
+from infolm.evaluation.reading import Reading, reading
+from infolm.families.latent.diagnosis import diagnosis, heard, latent_of
+from infolm.families.latent.run import LatentRun
+from infolm.families.sections import (
+    SAMPLE_SEED,
+    SAMPLES,
+    Parts,
+    Sections,
+    Titled,
+    drawn,
+    perplexity_shown,
+)
+from infolm.generation.latent import GREEDY, MEAN, Reconstruction, reconstruct
+from infolm.models.latent import GaussianConfig
 from infolm.objectives.monte_carlo import MonteCarloConfig
-from infolm.objectives.sentence import AeConfig
-from infolm.objectives.vae import VaeConfig
+from infolm.objectives.sentence import AeConfig, LatentObjectiveConfig
 from infolm.objectives.vq import VqConfig
 from infolm.reports.page import code, figure, folded, number, paragraph, strong
 
-NOTHING = 0.1
-"""Nats, per sentence: a mean KL below this is no more than a decoder can lose in a single word, and
-a code that makes its sentence likelier by less than this is one that the decoder does not read."""
-ERRORS = 2.0
-"""What is within so many standard errors of nothing cannot be distinguished from it."""
-SAME = 0.1
-"""Of the reconstructions that there could be: fewer different ones, and the decoder writes much the
-same from all codes."""
-SLIGHT = 0.05
-"""Of BLEU: reconstructions that are nearer to their own sentences by less are so by nothing."""
-LITTLE = 1.0
-"""Nats: what tells less cannot say which of three sentences it is of (ln 3 = 1.1)."""
-FEW = 0.1
-"""Below this share of active units most of the code is idle."""
-HALF = 0.5
-"""Of the ceiling: information beyond this is no sign of a collapse, however few units carry it. Of
-the information: a decoder that gains less makes little of its code."""
-FULL = 0.95
-"""Of the ceiling: from here on the number of sentences is the limit, not the code."""
-FAST = 0.9
-"""Decay of a codebook's running means that follow the encoder in some ten steps."""
-MANY = 16
-"""Codes of a sentence beyond which the thesis sees little gain."""
-NEAR_FLOOR = 0.5
-"""Nats by which the mean of ln sigma^2 may be above its floor and still be called at it."""
-
+RECONSTRUCTIONS, INTERPOLATION = 5, 9
+"""Sentences of the validation split that are written anew, and the steps between two of them."""
+READ = 200
+"""Sentences that are written anew to see what the decoder makes of their codes."""
 MEASURES = {  # metric: what it is, decimals
     "elbo_nll": ("ELBO: bound on the loss", 2),
     "elbo_perplexity": ("ELBO: bound on the perplexity", 2),
@@ -106,7 +89,6 @@ WRITTEN = {  # what a reconstruction is written from: a name, and what it is
     "drawn": ("a draw", "from a draw of q(z|x)"),
     "10 times": ("tenfold", "from one with ten times the deviation"),
 }
-
 KL_CAPTION = (
     "KL divergence of q(z|x) from the prior by dimension of the code, the largest first. A unit is "
     "active if the mean of q(z|x) varies between sentences, its variance being above 0.01; it "
@@ -128,17 +110,8 @@ BOUNDS_CAPTION = (
     "bounds on ln p(x) of single sentences, dashed their means (figure 6); the outermost hundredth "
     "of either, on both sides, is beyond the axis."
 )
-
 Row = tuple[str, str, str, str]
 """A name, a value, its error, and a unit or what else there is to say."""
-Verdict = Literal["collapsed", "partly collapsed", "hardly read", "undecided", "healthy"]
-
-
-class Diagnosis(NamedTuple):
-    """sentence: for a person; what one types stands between backticks."""
-
-    verdict: Verdict
-    sentence: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,318 +141,131 @@ class LatentPlots:
     bounds: str = ""
 
 
-def has_codes(recipe: Recipe) -> bool:
-    return isinstance(recipe.model, SentenceConfig | SymbolConfig)
+class LatentSections(Sections):
+    """Whether the codes are any use, and what is written from them."""
 
+    @property
+    def objective(self) -> LatentObjectiveConfig:
+        return cast(LatentObjectiveConfig, self.recipe.objective)
 
-def latent_of(recipe: Recipe) -> AnyLatentConfig:
-    """The section of a recipe whose model has codes."""
-    assert isinstance(recipe.model, SentenceConfig | SymbolConfig)
-    return recipe.model.latent
+    @cached_property
+    def codes(self) -> LatentFindings | None:
+        """What the codes of the validation split are like, and what the best weights write from
+        codes; None where there are no weights yet, or no corpus."""
+        corpus, folder = self.found.corpus, self.found.folder
+        if corpus is None or not folder.model.exists():
+            return None
+        run = LatentRun.open(folder.path)
+        return of_run(run, run.feed.lines(corpus, "valid"))
 
+    def best(self, loss: float) -> str:
+        if bound := self.objective.bound:
+            return f"perplexity is at most {perplexity_shown(loss)}, by {bound}"
+        return f"loss is {strong(number(loss, 3))} nats per token"
 
-def diagnosis(picture: Picture, recipe: Recipe, reading: Reading | None = None) -> Diagnosis:
-    """Whether the posterior has collapsed, by what, and what to try.
+    def opening(self) -> Sequence[Titled]:
+        return [Titled("The latent code", self._of_codes())]
 
-    collapsed: the mutual information cannot be distinguished from 0, the mean KL, which is never
-    less than it, is below `NOTHING`, or the decoder does not read the code. The last can befall
-    narrow posteriors too: an encoder that tells every sentence from every other is no use to a
-    decoder that does not listen.
-    partly collapsed: less than `HALF` of what can be seen, and `LITTLE` or in `FEW` units.
-    hardly read: the encoder tells sentences apart, and the decoder makes little of it; see
-    `unread` and `same_for_all`.
-    undecided: the sentences are too few to distinguish nothing from `LITTLE` or more.
-    A verdict against a model asks for `ERRORS` standard errors, so few sentences do not condemn it.
-    """
-    verdict = _verdict(picture, reading)
-    if isinstance(recipe.objective, AeConfig):
-        verdict = _verdict_of_points(picture, reading)
-        found = _of_points(picture)
-    elif isinstance(recipe.objective, VqConfig):
-        found = _of_entries(picture, verdict)
-    else:
-        found = {
-            "collapsed": _collapsed,
-            "partly collapsed": _partly_collapsed,
-            "hardly read": _told_apart,
-            "undecided": _undecided,
-            "healthy": _healthy,
-        }[verdict](picture)
-    if verdict == "hardly read":
-        found += f" {_hardly_read(picture, reading)}"
-    advice = "" if verdict in ("healthy", "undecided") else f" {_advice(recipe)}"
-    floor = f" {_floored(recipe)}" if at_floor(picture, recipe) else ""
-    return Diagnosis(verdict, found + advice + floor)
+    def _of_codes(self) -> Parts:
+        if self.codes is None:
+            missing = self.found.missing
+            why = (
+                f"the corpus could not be loaded ({escape(missing)})"
+                if missing
+                else "there are no weights before the first validation"
+            )
+            return [paragraph(f"Nothing is known of the codes: {why}.")]
+        plots = latent_plots(self.codes, self.recipe)
+        return latent_section(self.codes, plots, self.recipe, self.found.measurements, self.path)
 
+    def measured(self) -> Parts:
+        measurements = self.found.measurements
+        return latent_table(self.recipe, measurements) if measurements else self.not_measured()
 
-def _verdict(picture: Picture, reading: Reading | None) -> Verdict:
-    information = Mean(picture.information, picture.information_error)
-    amounts = _amount(information, 0.0), _amount(heard(picture), NOTHING)
-    if "none" in amounts or picture.mean_kl < NOTHING:
-        return "collapsed"
-    most = information.value + ERRORS * information.stderr
-    used = picture.active.copy()
-    if len(picture.above_noise):
-        used |= picture.above_noise
-    idle = used.sum() < FEW * len(used)
-    if most < HALF * picture.ceiling and (most < LITTLE or idle):
-        return "partly collapsed"
-    if unread(picture) or (reading and same_for_all(reading)):
-        return "hardly read"
-    return "undecided" if "unclear" in amounts else "healthy"
+    def results(self) -> Sequence[Titled]:
+        if self.codes is None:
+            return []
+        return [Titled("From code to sentence", reconstruction_section(self.codes))]
 
+    def samples(self) -> Parts:
+        if self.codes is None:
+            return [paragraph("There are no weights to write with before the first validation.")]
+        if not self.codes.samples:
+            return [paragraph("An auto-encoder has no distribution of codes to draw from.")]
+        note = f"The likeliest words, from codes drawn from N(0, {self.codes.deviation:g}²)."
+        if not isinstance(latent_of(self.recipe), GaussianConfig):
+            note = "The likeliest words, from codes whose classes are drawn, each as likely."
+        return drawn(note, self.codes.samples)
 
-def _verdict_of_points(picture: Picture, reading: Reading | None) -> Verdict:
-    amount = _amount(heard(picture), NOTHING)
-    if amount == "none":
-        return "collapsed"
-    if reading and same_for_all(reading):
-        return "hardly read"
-    return "undecided" if amount == "unclear" else "healthy"
-
-
-def _amount(nats: Mean, nothing: float) -> Literal["none", "unclear", "some"]:
-    """Whether there is more than `nothing`; unclear where it may be none, or `LITTLE` and more."""
-    if nats.value - ERRORS * nats.stderr > nothing:
-        return "some"
-    return "none" if nats.value + ERRORS * nats.stderr < LITTLE else "unclear"
-
-
-def unread(picture: Picture) -> bool:
-    """Whether the decoder gains less than `HALF` of what a code tells of its sentence.
-
-    If p(x | z) were q's own posterior of sentences, the gain would be I(x; z) and, since another's
-    code then misleads, the divergence the other way round besides:
-
-        E ln p(x | z) - E_x E_z ln p(x | z) = KL(q(x, z) || q(x) q(z)) + KL(q(x) q(z) || q(x, z))
-    """
-    nats, error = heard(picture)
-    return nats + ERRORS * error < HALF * picture.information
-
-
-def same_for_all(reading: Reading) -> bool:
-    """Whether the decoder writes much the same whatever the code: fewer than `SAME` of the
-    reconstructions are different, or they are no nearer to their own sentences than to others, the
-    difference of BLEU being within `ERRORS` of 0 and of less than `SLIGHT`."""
-    value, error = reading.difference
-    no_nearer = value <= ERRORS * error and value + ERRORS * error < SLIGHT
-    return reading.distinct < SAME or no_nearer
-
-
-def heard(picture: Picture) -> Mean:
-    """How much likelier a sentence is given its own code than given another's, in nats; see
-    `gain`."""
-    return gain(picture.own_likelihood, picture.other_likelihood)
-
-
-def mean_log_variance(picture: Picture) -> float:
-    """ln sigma^2 of q(z | x), the mean over sentences and dimensions.
-
-    As z_i = mean + sigma noise,  E ln q(z_i | x_i) = -1/2 sum_d (1 + ln sigma_d^2 + ln 2 pi).
-    """
-    per_dimension = float(picture.own_density.mean()) / len(picture.kl)
-    return -2 * per_dimension - 1 - math.log(2 * math.pi)
-
-
-def at_floor(picture: Picture, recipe: Recipe) -> bool:
-    """Whether q(z | x) has a variance, and is as narrow as the recipe lets it be."""
-    latent = latent_of(recipe)
-    if not isinstance(latent, GaussianConfig) or isinstance(recipe.objective, AeConfig):
-        return False
-    return mean_log_variance(picture) < latent.least_log_variance + NEAR_FLOOR
-
-
-def _told(picture: Picture) -> str:
-    return f"a code tells {picture.information:.2f} ± {picture.information_error:.2f} nats"
-
-
-def _active(picture: Picture) -> str:
-    found = f"{picture.active.sum():,} of {len(picture.active):,} units are active"
-    if not len(picture.above_noise):
-        return found
-    return f"{found} ({picture.above_noise.sum():,} stand above the noise)"
-
-
-def _collapsed(picture: Picture) -> str:
-    if picture.information > ERRORS * picture.information_error and picture.mean_kl >= NOTHING:
+    def panels(self) -> str:
+        config, codes = self.objective, self.found.history.codes
+        if isinstance(config, VqConfig):
+            return (
+                "Both losses are bounds: what a sentence costs given its code, and the code itself."
+            )
+        if isinstance(config, MonteCarloConfig):
+            said = (
+                f"The first panel has the bound on the loss with {config.samples:,} "
+                f"code{'s'[: config.samples != 1]} a sentence; the second the validation loss, in "
+                "which what codes tell has the weight that the objective gives it."
+            )
+            told = (
+                "the estimate of what a code tells of its sentence under the model's own posterior"
+            )
+        else:
+            said = (
+                "The first panel has the loss of a sentence given its code; the second the "
+                "validation loss, to which the objective adds what it asks of codes."
+            )
+            told = "the mutual information of sentence and code"
+        if not codes or not len(codes.kl):
+            return said
         return (
-            "The posterior has collapsed: the encoder tells sentences apart, but the decoder does "
-            f"not listen, as a sentence is only {heard(picture).value:.2f} nats likelier given its "
-            "own code than given another's."
+            f"{said} Below are the KL divergence of q(z|x) from the prior, the thin line in "
+            f"training, and {told}, both of the validation split."
         )
-    return (
-        f"The posterior has collapsed: {_told(picture)} about its sentence, the mean KL from the "
-        f"prior is {picture.mean_kl:.2f} nats and {_active(picture)}, so the decoder does without "
-        "the code."
+
+    def commands(self) -> list[tuple[str, str]]:
+        write = f"infolm generate {self.path}"
+        return [
+            ("Measure", f"infolm evaluate {self.path}"),
+            ("Write the samples", f"{write} --num {SAMPLES} --seed {SAMPLE_SEED}"),
+            ("Write sentences anew", f"{write} --reconstruct FILE"),
+            ("Go between two", f'{write} --interpolate "one" "another" --steps {INTERPOLATION}'),
+            ("Find its neighbours", f'{write} --neighbours "one"'),
+        ]
+
+
+def of_run(run: LatentRun, text: Lines) -> LatentFindings:
+    """What the codes of a text are like, and what the weights write from some of them."""
+    chosen = some(text, RECONSTRUCTIONS, SAMPLE_SEED)
+    longest = 2 * int(chosen.lengths.max())  # a spoilt code may have no end
+    writer = run.writer(seed=SAMPLE_SEED, longest=longest, unknown=True)
+    first, second = (run.tokenizer.decode(chosen[i]) for i in (0, -1))
+    return LatentFindings(
+        picture(run.model, text),
+        writer.reconstruct(chosen, list(run.scales.values())),
+        writer.interpolate(first, second, INTERPOLATION),
+        writer.sample(SAMPLES, run.deviation) if run.has_distribution else [],
+        run.deviation,
+        list(run.scales),
+        read_anew(run, some(text, READ, SAMPLE_SEED)) if run.model.ends else None,
     )
 
 
-def _told_apart(picture: Picture) -> str:
-    return f"The encoder tells sentences apart ({_told(picture)} about its sentence)."
+def read_anew(run: LatentRun, lines: Lines) -> Reading:
+    """What the decoder makes of the codes of sentences."""
+    longest = int(lines.lengths.max())
+    written = reconstruct(run.model, lines, MEAN, GREEDY, longest, SAMPLE_SEED)
+    anew, sentences = ([each.tolist() for each in side] for side in (written, lines))
+    return reading(anew, sentences, run.different_codes(lines))
 
 
-def _hardly_read(picture: Picture, reading: Reading | None) -> str:
-    nats, error = heard(picture)
-    found = (
-        f"But the decoder hardly reads the code: a sentence is {nats:.1f} ± {error:.1f} nats "
-        "likelier given its own code than given another's"
-    )
-    if reading is None:
-        return f"{found}."
-    value, error = reading.difference
-    return (
-        f"{found}; from the codes of {reading.sentences:,} sentences it writes "
-        f"{reading.written:,} different ones, whose BLEU is {reading.bleu.value:.3f} beside their "
-        f"own sentences and {reading.shuffled.value:.3f} beside others (a difference of "
-        f"{value:.3f} ± {error:.3f})."
-    )
+def latent_plots(found: LatentFindings, recipe: Recipe) -> LatentPlots:
+    from infolm.families.latent.picture import draw_latent
 
-
-def _undecided(picture: Picture) -> str:
-    nats, error = heard(picture)
-    return (
-        f"{picture.sentences:,} sentences are too few to say whether the posterior has collapsed: "
-        f"{_told(picture)} about its sentence, which is {nats:.1f} ± {error:.1f} nats likelier "
-        "given its own code than given another's. Bring a longer validation split."
-    )
-
-
-def _partly_collapsed(picture: Picture) -> str:
-    return (
-        f"The posterior has partly collapsed: {_told(picture)} about its sentence, of the "
-        f"{picture.ceiling:.2f} that {picture.sentences:,} sentences can show, and "
-        f"{_active(picture)}."
-    )
-
-
-def _healthy(picture: Picture) -> str:
-    opening = f"The posterior has not collapsed: {_told(picture)} about its sentence"
-    if picture.information >= FULL * picture.ceiling:
-        return (
-            f"{opening}, as much as {picture.sentences:,} sentences can show, so it may be more; "
-            f"{_active(picture)}."
-        )
-    return (
-        f"{opening}, of the {picture.ceiling:.2f} that {picture.sentences:,} sentences can show, "
-        f"and {_active(picture)}."
-    )
-
-
-def _of_points(picture: Picture) -> str:
-    opening = (
-        "The code of an auto-encoder is a point, not a distribution, so KL, mutual information and "
-        "ELBO mean nothing here; "
-    )
-    nats, error = heard(picture)
-    if _amount(heard(picture), NOTHING) == "none":
-        return (
-            f"{opening}but the decoder does not read it, as a sentence is only {nats:.2f} nats "
-            "likelier given its own code than given another's."
-        )
-    return (
-        f"{opening}a sentence is {nats:,.1f} ± {error:,.1f} nats likelier given its own code than "
-        "given another's."
-    )
-
-
-def _of_entries(picture: Picture, verdict: Verdict) -> str:
-    opening = (
-        "The code is the nearest entries of codebooks, of which nothing is left open, so it always "
-        f"costs {picture.mean_kl:.2f} nats; "
-    )
-    nats = heard(picture)
-    deaf = _amount(nats, NOTHING) == "none"
-    if deaf and picture.information > ERRORS * picture.information_error:
-        return (
-            f"{opening}but the decoder does not read it, as a sentence is only {nats.value:.2f}"
-            " nats likelier given its own code than given another's."
-        )
-    shown = f"of the {picture.ceiling:.2f} that {picture.sentences:,} sentences can show"
-    what = "the decoder reads it, and" if verdict == "healthy" else "but"
-    return f"{opening}{what} {_told(picture)} about its sentence, {shown}, and {_active(picture)}."
-
-
-def _floored(recipe: Recipe) -> str:
-    latent = latent_of(recipe)
-    assert isinstance(latent, GaussianConfig)
-    floor = latent.least_log_variance
-    why = ", as the loss of MIM is the smaller the narrower it is" if _is_mim(recipe) else ""
-    return (
-        f"The variance of q(z|x) is at its floor (`model.latent.least_log_variance={floor:g}`)"
-        f"{why}: codes are all but points, so read MELBO and the reconstructions rather than KL "
-        "and ELBO."
-    )
-
-
-def _is_mim(recipe: Recipe) -> bool:
-    return recipe.objective.kind == "mim"
-
-
-Remedy = tuple[str, str]
-"""What it is, and the overrides that switch it on."""
-
-
-def remedies(recipe: Recipe) -> list[Remedy]:
-    """What was published against a collapse and the recipe does not do yet."""
-    match recipe.objective:
-        case VaeConfig() as objective:
-            return _of_vae(objective, latent_of(recipe))
-        case MonteCarloConfig() as objective:
-            return [*_of_monte_carlo(objective, latent_of(recipe)), *_of_decoder(recipe)]
-        case VqConfig() as objective if objective.decay > FAST:
-            faster = ("entries that follow the encoder faster", f"objective.decay={FAST:g}")
-            return [faster, *_of_decoder(recipe)]
-        case _:
-            return _of_decoder(recipe)
-
-
-def _of_vae(objective: VaeConfig, latent: AnyLatentConfig) -> list[Remedy]:
-    found = []
-    if objective.kl.schedule != "cyclical":
-        cycles = f"objective.kl.schedule=cyclical objective.kl.steps={objective.kl.steps}"
-        found.append(("a KL weight that rises from 0 again and again", cycles))
-    if not objective.free_bits.nats:
-        free = "objective.free_bits.nats=5 objective.free_bits.per=sentence"
-        found.append(("some nats of KL that cost nothing", free))
-    if not objective.lagging:
-        found.append(("an encoder that may catch up", "objective.lagging=true"))
-    if isinstance(latent, GaussianConfig) and latent.batch_norm is None:
-        found.append(("normalised means", "model.latent.batch_norm=0.6"))
-    found.append(("a lower KL weight", f"objective.kl.weight={objective.kl.weight / 2:g}"))
-    found.append(("or an objective that asks for information", "objective.kind=mim"))
-    return found
-
-
-def _of_monte_carlo(objective: MonteCarloConfig, latent: AnyLatentConfig) -> list[Remedy]:
-    """More weight for the mutual information; an estimator, and samples, that see more of it."""
-    asked = {
-        "none": ("a weight for the information", "objective.augment=kl objective.lambda=0.3"),
-        "power": ("a higher power", f"objective.alpha={2 * objective.alpha:g}"),
-    }
-    more = ("more weight for the information", f"objective.lambda={(1 + objective.weight) / 2:g}")
-    found = [asked.get(objective.augment, more)]
-    samples = 4 * objective.samples
-    if isinstance(latent, GaussianConfig) and objective.estimator != "dreg":
-        found.append(("a gradient with less noise", "objective.estimator=dreg"))
-    if not isinstance(latent, GaussianConfig) and objective.estimator != "vimco":
-        vimco = f"objective.estimator=vimco objective.samples={samples}"
-        found.append(("a gradient with less noise", vimco))
-    if objective.samples < MANY:
-        found.append(("more codes of a sentence", f"objective.samples={samples}"))
-    return found
-
-
-def _of_decoder(recipe: Recipe) -> list[Remedy]:
-    if not isinstance(recipe.model, SentenceConfig):
-        return [("longer training", f"train.epochs={2 * recipe.train.epochs}")]
-    words = min(recipe.model.decoder.dropout.embedding + 0.25, 0.75)
-    what = "longer training, or a decoder that is told fewer of the words before"
-    return [(what, f"model.decoder.dropout.embedding={words:g}")]
-
-
-def _advice(recipe: Recipe) -> str:
-    listed = ", ".join(f"{what} (`{overrides}`)" for what, overrides in remedies(recipe))
-    return f"Try one at a time: {listed}."
+    prior = not isinstance(recipe.objective, AeConfig)
+    return draw_latent(found.picture, isinstance(recipe.objective, AeConfig | VqConfig), prior)
 
 
 def glance(found: LatentFindings, recipe: Recipe, measurements: Sequence[Measurement]) -> str:

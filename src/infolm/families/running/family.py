@@ -11,6 +11,8 @@ from infolm.data.stream import StreamConfig
 from infolm.evaluation.episodic import episodic_log_probs
 from infolm.evaluation.likelihood import parallel_log_probs
 from infolm.families.base import FAMILIES, Family
+from infolm.families.findings import Findings
+from infolm.families.running.report import LanguageSections
 from infolm.families.running.run import LanguageRun
 from infolm.models.language import LanguageModel
 from infolm.objectives.base import Objective
@@ -62,3 +64,6 @@ class RunningFamily(Family):
 
     def result(self, recipe: Recipe, loss: float) -> str:
         return f"perplexity {math.exp(min(loss, 700)):.2f}"
+
+    def sections(self, found: Findings) -> LanguageSections:
+        return LanguageSections(found)

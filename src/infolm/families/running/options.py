@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from infolm.errors import InfolmError
 from infolm.families.options import (
     EVALUATING,
     GENERATING,
@@ -147,6 +148,7 @@ class LanguageEvaluateOptions(EvaluateOptions):
             "With probabilities averaged over so many dropout masks.",
             metavar="MASKS",
             least=0,
+            most=10_000,
             panel=METHODS,
         ),
     ] = 0
@@ -191,7 +193,14 @@ class LanguageEvaluateOptions(EvaluateOptions):
     )
     generated: Annotated[
         int,
-        Option("How long its text is.", metavar="TOKENS", least=1, panel=WRITTEN, needs=(OF_TEXT,)),
+        Option(
+            "How long its text is.",
+            metavar="TOKENS",
+            least=1,
+            most=100_000_000,
+            panel=WRITTEN,
+            needs=(OF_TEXT,),
+        ),
     ] = 200_000
     real: Annotated[
         bool,
@@ -228,12 +237,16 @@ class LanguageEvaluateOptions(EvaluateOptions):
         return self.reverse or self.mi
 
 
+MOST_TOKENS = 100_000_000
+"""Of all samples together: they are in memory until the last is written."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Prompted(Options):
     """What the text begins with. A base of its own, so that help lists it first."""
 
     prompt: Annotated[str, Option("Text to go on from; none: a new line.")] = ""
-    tokens: Annotated[int, Option("Tokens of each sample.", least=1)] = 100
+    tokens: Annotated[int, Option("Tokens of each sample.", least=1, most=1_000_000)] = 100
 
 
 @GENERATING.register
@@ -244,3 +257,12 @@ class LanguageGenerateOptions(SamplingOptions, _Prompted):
     kind = "language"
 
     cache: Cache = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num * self.tokens > MOST_TOKENS:
+            raise InfolmError(
+                f"{self.num:,} samples of {self.tokens:,} tokens are {self.num * self.tokens:,} "
+                f"tokens, and one command writes {MOST_TOKENS:,} at most: lower --num or --tokens, "
+                "and take another --seed for more"
+            )

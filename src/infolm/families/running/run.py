@@ -238,7 +238,9 @@ class LanguageRun(Run):
         found = tune()
         text = json.dumps({**found, "with": basis})
         try:
-            checkpoint.atomically(path, lambda temporary: temporary.write_text(text))
+            checkpoint.atomically(
+                path, lambda temporary: temporary.write_text(text, encoding="utf-8")
+            )
         except RunError as error:  # what was found serves now, if not the next time
             print(f"{error}.", file=sys.stderr)
         return found

@@ -190,7 +190,7 @@ def _built(command: list[str]) -> tuple[Path, dict[str, str]]:
     macros = subprocess.run(
         [*command, "-dM", "-E", "-x", "c++", os.devnull], check=True, capture_output=True, text=True
     ).stdout
-    source = _SOURCE.read_text()
+    source = _SOURCE.read_text(encoding="utf-8")
     digest = hashlib.sha256("\0".join([source, *command, macros]).encode()).hexdigest()
     folder = _folder()
     for library in sorted(folder.glob(f"{digest[:32]}-*.so")):

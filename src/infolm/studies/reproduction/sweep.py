@@ -78,9 +78,11 @@ class Records:
     def _read(self) -> dict[str, Any]:
         path, plan = self._folder.path, self._plan
         try:
-            before: dict[str, Any] = json.loads(self._folder.points.read_text())
+            before: dict[str, Any] = json.loads(self._folder.points.read_bytes())
             source, overrides = before["reproduction"], before["overrides"]
-        except (json.JSONDecodeError, KeyError, TypeError):
+            if not all(isinstance(record, dict) for record in before["points"].values()):
+                raise TypeError("a point has no record")
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise InfolmError(
                 f"{self._folder.points} is damaged: delete it, and all points are measured again"
             ) from None
@@ -107,7 +109,9 @@ class Records:
             "points": {name: self.points[name] for name in [*order, *others]},
         }
         text = json.dumps(tree, indent=2) + "\n"
-        checkpoint.atomically(self._folder.points, lambda path: path.write_text(text))
+        checkpoint.atomically(
+            self._folder.points, lambda path: path.write_text(text, encoding="utf-8")
+        )
 
 
 def _spelt(overrides: list[str]) -> str:

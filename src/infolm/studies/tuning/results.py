@@ -72,7 +72,7 @@ def _short(value: object) -> str:
 
 def write_table(study: Study) -> None:
     lines = "".join(json.dumps(row(study, trial)) + "\n" for trial in study.trials())
-    checkpoint.atomically(study.folder.table, lambda path: path.write_text(lines))
+    checkpoint.atomically(study.folder.table, lambda path: path.write_text(lines, encoding="utf-8"))
 
 
 def summary(study: Study, seeds: int) -> dict[str, Any]:
@@ -140,4 +140,4 @@ def write(study: Study, result: dict[str, Any]) -> None:
     checkpoint.atomically(study.folder.best, lambda path: path.write_text(text, encoding="utf-8"))
     draw(study.space, study.trials(), study.folder.picture)
     told = json.dumps(result, indent=2) + "\n"
-    checkpoint.atomically(study.folder.result, lambda path: path.write_text(told))
+    checkpoint.atomically(study.folder.result, lambda path: path.write_text(told, encoding="utf-8"))
