@@ -41,7 +41,7 @@ def test_each_pair_is_read_as_bert_reads_two_sentences_once_a_pass():
     feed = feed_of(corpus(24, per_document=6), candidates=3)
     firsts, seconds = [], []
     while feed.epoch == 0:
-        tokens, mask, segments, _ = feed.next()
+        tokens, mask, segments, *_ = feed.next()
         assert tokens.shape == mask.shape == segments.shape == (4, 3, mask.sum(2).max())
         for row, seen, segment in zip(tokens, mask, segments, strict=True):
             for k in range(3):

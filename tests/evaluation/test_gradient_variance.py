@@ -234,7 +234,7 @@ def pairs_feed(batch=4):
 
 def test_raml_is_that_of_training_per_sentence():
     model, bmi = tiny()
-    batch = PairBatch(*map(torch.from_numpy, pairs_feed().next()))
+    batch = PairBatch(*map(torch.from_numpy, pairs_feed().next()[:4]))
     trained = bmi(model, batch, None).terms["raml"] * lengths(batch.drawn).double().mean()
     loss = raml_loss(model, bmi, batch)
     torch.testing.assert_close(loss.detach(), trained)

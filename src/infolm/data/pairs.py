@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from infolm.data.episodes import places, sentence_ends, side_by_side
+from infolm.data.parts import Numbers, Whole
 from infolm.data.passes import Passes
 from infolm.data.stream import PADDING
 from infolm.errors import InfolmError
@@ -27,6 +28,20 @@ class PairBatch(NamedTuple):
     y: Any
     drawn: Any
     log_proposal: Any
+    whole: Whole | None = None
+
+    @property
+    def columns(self) -> int:
+        return int(self.x.shape[1])
+
+    def chosen(self, columns: Numbers) -> "PairBatch":
+        x, y, drawn = (_trimmed(group[:, columns]) for group in (self.x, self.y, self.drawn))
+        return PairBatch(x, y, drawn, self.log_proposal[columns])
+
+
+def _trimmed(sentences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Without rows that are padding alone."""
+    return sentences[: int((sentences != PADDING).sum(0).max())]
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,6 +9,7 @@ from pydantic import Field
 from infolm.data.episodes import places
 from infolm.data.feed import FEEDS, FeedConfig
 from infolm.data.pairs import Documents, documents
+from infolm.data.parts import Whole
 from infolm.data.passes import Passes
 from infolm.data.tokens import Special
 from infolm.errors import InfolmError
@@ -56,6 +57,15 @@ class SentencePairBatch(NamedTuple):
     mask: Any
     segments: Any
     rate_scale: float = 1.0
+    whole: Whole | None = None
+
+    @property
+    def columns(self) -> int:
+        return len(self.tokens)
+
+    def chosen(self, columns: Numbers) -> "SentencePairBatch":
+        tokens, mask, segments = (x[columns] for x in (self.tokens, self.mask, self.segments))
+        return SentencePairBatch(tokens, mask, segments, self.rate_scale)
 
 
 def shortened(first: npt.ArrayLike, second: npt.ArrayLike, budget: int) -> tuple[Numbers, Numbers]:

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from infolm.data.episodes import group, sentence_bounds, sentence_ends
 from infolm.data.feed import FEEDS, FeedConfig
+from infolm.data.parts import Numbers, Whole
 from infolm.data.passes import Passes
 from infolm.errors import InfolmError
 
@@ -69,6 +70,18 @@ class SentenceBatch(NamedTuple):
     targets: Any
     sizes: list[int]
     rate_scale: float = 1.0
+    whole: Whole | None = None
+
+    @property
+    def columns(self) -> int:
+        return self.sizes[0]
+
+    def chosen(self, columns: Numbers) -> "SentenceBatch":
+        sentence = np.concatenate([np.arange(size) for size in self.sizes])  # of each row
+        here = np.isin(sentence, columns)
+        sizes = np.searchsorted(columns, self.sizes)  # how many of them are still being read
+        read, inputs, targets = (rows[here] for rows in (self.read, self.inputs, self.targets))
+        return SentenceBatch(read, inputs, targets, sizes[sizes > 0].tolist(), self.rate_scale)
 
     @property
     def sentences(self) -> int:
