@@ -80,6 +80,73 @@ def test_the_answer_in_bits(infolm):
     assert "bits" in bits["verdict"]
 
 
+def test_given_and_transfer(infolm):
+    rng = np.random.default_rng(21)
+    z = rng.standard_normal(300)
+    for name in "ab":
+        np.save(f"{name}.npy", z + 0.6 * rng.standard_normal(300))
+    np.save("z.npy", z)
+    plain, given = (
+        json.loads(infolm("mi", "a.npy", "b.npy", *more, "--json").out)["answer"]
+        for more in (["--fast"], ["--given", "z.npy"])
+    )
+    assert plain["interval"][0] > 0.2
+    assert given["verdict"].startswith("not distinguishable from 0")
+    late = np.roll(z, 1) + 0.3 * rng.standard_normal(300)
+    np.save("late.npy", late)
+    forth, back = (
+        infolm("mi", *pair, "--transfer", "--history", 1).out
+        for pair in (["z.npy", "late.npy"], ["late.npy", "z.npy"])
+    )
+    assert "transfer entropy of x to y, history 1 in nats from 300 pairs" in forth
+    assert "About" in forth
+    assert "Not distinguishable from 0" in back
+    one_sentence(infolm("mi", "x.npy", "y.npy", "--history", 2), "--history is for --transfer")
+    one_sentence(
+        infolm("mi", "x.npy", "y.npy", "--given", "z.npy", "--fast"), "--fast does nothing"
+    )
+
+
+def test_a_matrix_of_all_pairs(infolm):
+    done = infolm("mi", "people.csv", "--matrix", "--plot", "people.png", "--json")
+    assert done.code == 0, done.err
+    pairs = {(each["x"], each["y"]): each for each in json.loads(done.out)["pairs"]}
+    assert len(pairs) == 6
+    assert pairs["height", "weight"]["corrected_p"] <= 0.05
+    assert pairs["age", "town"]["value"] == pytest.approx(math.log(3), abs=0.15)
+    assert pairs["height", "town"]["interval"][0] == 0
+    with open("people.png", "rb") as file:
+        assert file.read(4) == b"\x89PNG"
+    one_sentence(infolm("mi", "people.csv", "x.npy", "--matrix"), "--matrix takes one file")
+
+
+def test_a_proof_plants_known_amounts(infolm):
+    done = infolm("mi", "x.npy", "y.npy", "--prove", "-e", "copula", "--plot", "p.png", "--json")
+    assert done.code == 0, done.err
+    result = json.loads(done.out)
+    assert [each["planted"] for each in result["planted"]] == [0, 0.1, 0.5, 1, 2]
+    for each in result["planted"]:
+        low, high = each["interval"]
+        assert low <= each["planted"] <= high or each["warning"]
+    assert "of 0, 0.1, 0.5, 1, 2 nats planted" in result["sentences"][0]
+
+
+def test_rows_that_miss_a_value(infolm, tmp_path):
+    rng = np.random.default_rng(9)
+    lines = [f"{a},{a + b},{'u' if a > 0 else 'v'}" for a, b in rng.standard_normal((200, 2))]
+    lines[3], lines[7], lines[9] = "NA,1,u", "1,,v", "1,2,"
+    (tmp_path / "holes.csv").write_text("a,b,c\n" + "\n".join(lines))
+    one_sentence(infolm("mi", "holes.csv:a", "holes.csv:b", "--fast"), "mixes numbers and words")
+    done = infolm("mi", "holes.csv:a,c", "holes.csv:b", "--fast", "--missing", "drop")
+    assert done.code == 0, done.err
+    assert "3 rows miss a value and are left out" in done.out
+    assert "197 pairs" in done.out
+    one_sentence(infolm("mi", "x.npy", "y.npy", "--missing", "keep"), "refuse or drop")
+    (tmp_path / "void.csv").write_text("a,b\n" + "\n".join(f"{a},NA" for a in range(60)))
+    done = infolm("mi", "void.csv:a", "void.csv:b", "--missing", "drop")
+    one_sentence(done, "'b'", "no value in any row")
+
+
 def test_the_table_says_what_it_shows(infolm):
     done = infolm("mi", "people.csv:height,age", "people.csv:weight", "-e", "club,ksg", *QUICK)
     assert done.code == 0, done.err

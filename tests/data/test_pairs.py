@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from infolm.data import pairs as pairs_module
 from infolm.data.corpora import DataConfig, load
-from infolm.data.pairs import HeldOutPairs, NeighbourPairs, draw_near, segments, sentences
+from infolm.data.pairs import HeldOutPairs, NeighbourPairs, documents, draw_near, segments
 from infolm.data.stream import PADDING
 from infolm.errors import InfolmError
 
@@ -33,7 +33,7 @@ def all_spelt(text) -> list[str]:
 
 
 def test_a_line_is_a_sentence():
-    assert all_spelt(sentences(encoded("a b\nc\nd d"), EOS)) == [
+    assert all_spelt(documents(encoded("a b\nc\nd d"), EOS)) == [
         "a b <eos>",
         "c <eos>",
         "d d <eos>",
@@ -41,22 +41,22 @@ def test_a_line_is_a_sentence():
 
 
 def test_a_stop_ends_a_sentence_and_takes_the_end_of_its_line_along():
-    text = sentences(encoded("a . b c .\nd\n"), EOS, [STOP])
+    text = documents(encoded("a . b c .\nd\n"), EOS, [STOP])
     assert all_spelt(text) == ["a .", "b c . <eos>", "d <eos>"]
 
 
 def test_empty_lines_belong_to_the_sentence_before_and_at_the_start_to_none():
-    text = sentences(encoded("\n\na\n\n\nb ."), EOS, [STOP])
+    text = documents(encoded("\n\na\n\n\nb ."), EOS, [STOP])
     assert all_spelt(text) == ["a <eos> <eos> <eos>", "b . <eos>"]
 
 
 def test_a_last_line_may_lack_its_end():
-    assert all_spelt(sentences(encoded("a\nb c")[:-1], EOS)) == ["a <eos>", "b c"]
+    assert all_spelt(documents(encoded("a\nb c")[:-1], EOS)) == ["a <eos>", "b c"]
 
 
 def test_articles_begin_at_titles_between_empty_lines():
     text = "\n= a =\n\nb . c .\n\n= = d = =\n\na a\n= b =\nc\n\n= b c =\n\nd"
-    found = sentences(encoded(text), EOS, [STOP], EQUALS)
+    found = documents(encoded(text), EOS, [STOP], EQUALS)
     assert list(zip(all_spelt(found), found.document.tolist(), strict=True)) == [
         ("= a = <eos> <eos>", 1),
         ("b .", 1),
@@ -76,7 +76,7 @@ def test_wikitext_has_its_six_hundred_articles(real):
     stops = [int(corpus.tokenizer.lookup(mark)[0]) for mark in ".!?"]
     equals = int(corpus.tokenizer.lookup("=")[0])
     counts = {
-        name: sentences(split.tokens, corpus.tokenizer.eos, stops, equals).document.max()
+        name: documents(split.tokens, corpus.tokenizer.eos, stops, equals).document.max()
         for name, split in corpus.splits.items()
     }
     assert counts == {"train": 600, "valid": 60, "test": 60}
@@ -85,7 +85,7 @@ def test_wikitext_has_its_six_hundred_articles(real):
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=60), st.booleans())
 def test_every_token_is_in_one_sentence_which_ends_where_it_should(tokens, with_stops):
-    text = sentences(np.array(tokens, np.uint16), EOS, [STOP] if with_stops else [], EQUALS)
+    text = documents(np.array(tokens, np.uint16), EOS, [STOP] if with_stops else [], EQUALS)
     ends = {EOS, STOP} if with_stops else {EOS}
     found = [
         column[column != PADDING]
@@ -132,7 +132,7 @@ def test_what_is_drawn_follows_the_distribution_it_names(rest, geometric):
 def numbered(lines: int, per_document: int | None = None):
     """Sentence i is the single word 10 + i; documents of so many sentences, if they have an end."""
     tokens = np.stack([10 + np.arange(lines), np.full(lines, EOS)], 1).ravel().astype(np.uint16)
-    text = sentences(tokens, EOS)
+    text = documents(tokens, EOS)
     if per_document:
         text.document[:] = np.arange(lines) // per_document
     return text
@@ -157,7 +157,7 @@ def test_pairs_are_neighbours_of_one_document_each_once_a_pass():
 
 
 def test_padding_stands_after_the_end_alone():
-    feed = NeighbourPairs(sentences(encoded("a b c\nd\nb\nc c c c\na"), EOS), 4, 0.3, 1)
+    feed = NeighbourPairs(documents(encoded("a b c\nd\nb\nc c c c\na"), EOS), 4, 0.3, 1)
     for group in feed.next()[:3]:
         ended = group == PADDING
         assert (np.diff(ended.astype(int), axis=0) >= 0).all()
@@ -191,7 +191,7 @@ def test_too_few_sentences_are_refused(lines):
 
 def test_held_out_pairs_are_neighbours_in_groups_drawn_once(monkeypatch):
     text = "\n= a =\n\n" + "b . c c . d . a b c d .\n" * 6 + "\n= d =\n\n" + "a . b .\n" * 8
-    found = sentences(encoded(text), EOS, [STOP], EQUALS)
+    found = documents(encoded(text), EOS, [STOP], EQUALS)
     sizes = np.diff(found.bounds)
     pairs = HeldOutPairs.draw(found, 4, longest=5)
     first = pairs.first.flatten()

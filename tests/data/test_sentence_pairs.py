@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infolm.data.pairs import sentences
+from infolm.data.pairs import documents
 from infolm.data.sentence_pairs import SentencePairFeed, SentencePairsConfig, shortened
 from infolm.data.tokens import Special
 from infolm.errors import InfolmError
@@ -21,7 +21,7 @@ def corpus(count: int = 30, per_document: int | None = None, words: int = 4):
     tokens = []
     for i in range(count):
         tokens += [10 + i] * (1 + i % words) + [STOP] + [SEP] * (2 * (i % 2))
-    text = sentences(np.array(tokens, np.uint16), SEP, [STOP])
+    text = documents(np.array(tokens, np.uint16), SEP, [STOP])
     assert len(text.document) == count
     if per_document:
         text.document[:] = np.arange(count) // per_document
@@ -41,7 +41,7 @@ def test_each_pair_is_read_as_bert_reads_two_sentences_once_a_pass():
     feed = feed_of(corpus(24, per_document=6), candidates=3)
     firsts, seconds = [], []
     while feed.epoch == 0:
-        tokens, mask, segments, _ = feed.next()
+        tokens, mask, segments, *_ = feed.next()
         assert tokens.shape == mask.shape == segments.shape == (4, 3, mask.sum(2).max())
         for row, seen, segment in zip(tokens, mask, segments, strict=True):
             for k in range(3):
@@ -74,7 +74,7 @@ def test_the_longer_is_cut_one_token_at_a_time(a, b, budget):
 
 def test_long_pairs_keep_their_beginnings():
     tokens = np.array([*range(10, 40), SEP, *range(50, 53), SEP, *range(60, 100), SEP], np.uint16)
-    feed = feed_of(sentences(tokens, SEP), batch=2, length=16)
+    feed = feed_of(documents(tokens, SEP), batch=2, length=16)
     batch = feed.next()
     true = {row[0][1]: row[0].tolist() for row in batch.tokens}
     assert true[10] == [CLS, *range(10, 20), SEP, 50, 51, 52, SEP]

@@ -1,11 +1,11 @@
-"""Whatever a file holds, its reader gives what is in it or one sentence: see `fuzz.py`."""
+"""Whatever a file holds, its reader gives what is in it or one sentence: see `fuzz_readers.py`."""
 
 import json
 import random
 from pathlib import Path
 
+import fuzz_readers as fuzz
 import pytest
-from faults import fuzz
 
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError

@@ -166,7 +166,7 @@ def test_it_learns_to_copy_where_a_decoder_alone_cannot():
     objective = Likelihood(LikelihoodConfig())
     optimiser = optim.Adam(model.parameters(), lr=0.01)
     for _ in range(250):
-        tokens, targets, fresh, scale = feed.next()
+        tokens, targets, fresh, scale, _ = feed.next()
         batch = Batch(torch.from_numpy(tokens), torch.from_numpy(targets), fresh, scale)
         objective(model, batch, None).loss.backward()
         optimiser.step()

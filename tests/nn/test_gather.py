@@ -31,12 +31,14 @@ def loss_of(rank, count):
     parts = [anchors[mine], table, bias, sequences[rank::count], ngrams[has]]
     parts = [part.clone().requires_grad_() for part in parts]
     a, vectors, b, whole, rows = parts
-    first = among_batch(a, words[mine], Table(vectors, b), groups[mine] // count).estimate()
-    second = ngrams_of_sequences(whole, rows, owners[has] // count).estimate()
+    shares = float(mine.float().mean()), float(has.float().mean())
+    first = among_batch(a, words[mine], Table(vectors, b), groups[mine] // count, words)
+    second = ngrams_of_sequences(whole, rows, owners[has] // count)
+    first, second = first.estimate(shares[0]), second.estimate(shares[1])
     loss = first.loss + 0.4 * second.loss
     loss.backward()
     numbers = [loss.item(), first.count, second.count]
-    numbers += [float(e.terms["information"]) for e in (first, second)]
+    numbers += [e.count * float(e.terms["information"]) for e in (first, second)]
     return numbers, [part.grad for part in parts], (mine, has)
 """
 
@@ -63,14 +65,16 @@ expected = torch.arange(every.numel()).view_as(every)[first : first + rank] * we
 assert torch.equal(rows.grad, expected)
 assert gather(torch.tensor([rank])).tolist() == list(range(count))
 
-# -- losses: the average over the processes is what one process has
+# -- losses: the sum over the processes is what one process has
 numbers, gradients, (mine, has) = loss_of(rank, count)
-torch.testing.assert_close(numbers, whole_numbers)
+numbers = torch.tensor(numbers, dtype=torch.double)
+distributed.all_reduce(numbers)
+torch.testing.assert_close(numbers.tolist(), [float(n) for n in whole_numbers])
 parts = [mine, None, None, slice(rank, None, count), has]
 for gradient, whole, part in zip(gradients, whole_gradients, parts):
     if part is None:  # of a weight that every process has
         distributed.all_reduce(gradient)
-    torch.testing.assert_close(gradient / count, whole if part is None else whole[part])
+    torch.testing.assert_close(gradient, whole if part is None else whole[part])
 distributed.destroy_process_group()
 """
 

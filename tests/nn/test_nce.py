@@ -58,9 +58,13 @@ def test_words_are_drawn_as_often_as_the_noise_says():
     assert (drawn - q).abs().le(4 * (q * (1 - q) / n).sqrt()).all()
 
 
+def _full(uniform):
+    return lambda *shape, generator, **kind: torch.full(shape, uniform, **kind)
+
+
 @pytest.mark.parametrize(("uniform", "word"), [(0.0, 0), (0.31, 1), (math.nextafter(1, 0), 3)])
 def test_the_ends_of_the_unit_interval_are_words_too(monkeypatch, uniform, word):
-    monkeypatch.setattr(torch, "rand", lambda k, **kind: torch.full((k,), uniform, **kind))
+    monkeypatch.setattr(torch, "rand", _full(uniform))
     assert Noise(COUNTS).draw(2).tolist() == [word] * 2  # 6/20 begins the second
 
 

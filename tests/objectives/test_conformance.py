@@ -72,8 +72,10 @@ def step(model, term, seed=1):
     """The estimate of the next batch, and the gradient of its loss."""
     torch.manual_seed(seed)
     model.zero_grad()
-    estimate = term.objective(model, tensors(term.feed.next(), torch.device("cpu")), term.carry)
-    term.carry = estimate.carry
+    estimate = term.objective(
+        model, tensors(term.feed.next(), torch.device("cpu")), term.carries.get(0)
+    )
+    term.carries[0] = estimate.carry
     estimate.loss.backward()
     return estimate
 
@@ -129,14 +131,14 @@ def test_saved_and_restored_it_goes_on_alike(make, tmp_path):
         terms = {name: float(value) for name, value in estimate.terms.items()}
         term.objective.validated(["switched"], 0.5, {"information": 1.0, **terms})
     own = term.objective.state_dict() if isinstance(term.objective, Stateful) else {}
-    state = {"own": own, "feed": term.feed.state_dict(), "carry": term.carry}
+    state = {"own": own, "feed": term.feed.state_dict(), "carry": term.carries[0]}
     checkpoint.save(tmp_path / "state.safetensors", state)
     read = checkpoint.load(tmp_path / "state.safetensors")
     _, other = make()
     if isinstance(other.objective, Stateful):
         other.objective.load_state_dict(read["own"])
     other.feed.load_state_dict(read["feed"])
-    other.carry = read["carry"]
+    other.carries[0] = read["carry"]
     twin = copy.deepcopy(model)  # one that learns while it reads, as a codebook does
     for seed in (1, 2):
         assert torch.equal(step(model, term, seed).loss, step(twin, other, seed).loss)

@@ -58,7 +58,9 @@ def parts(model, batch, z=None):
 
 def value(objective, model, batch):
     torch.manual_seed(5)
-    return objective(model, batch, None)
+    estimate = objective(model, batch, None)
+    objective.stepped(estimate.sums)
+    return estimate
 
 
 def test_the_loss_of_mim_is_its_formula(model, batch):

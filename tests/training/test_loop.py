@@ -102,12 +102,12 @@ def test_one_step_is_clipped_decayed_and_scaled_sgd(tmp_path, small_text, monkey
     original = Loop._take_step
 
     def spy(self):
-        before = [p.detach().clone() for p in self.raw_model.parameters()]
+        before = [p.detach().clone() for p in self.model.parameters()]
         gradients = []
         clip = self.fabric.clip_gradients
 
         def spying_clip(*arguments, **keywords):
-            gradients.extend(p.grad.clone() for p in self.raw_model.parameters())
+            gradients.extend(p.grad.clone() for p in self.model.parameters())
             return clip(*arguments, **keywords)
 
         monkeypatch.setattr(self.fabric, "clip_gradients", spying_clip)
@@ -125,7 +125,7 @@ def test_one_step_is_clipped_decayed_and_scaled_sgd(tmp_path, small_text, monkey
     norm = math.sqrt(sum(float(g.square().sum()) for g in seen["gradients"]))
     assert norm > 0.01
     rate = 5 * seen["length"] / 8
-    after = list(seen["loop"].raw_model.parameters())
+    after = list(seen["loop"].model.parameters())
     for w, g, new in zip(seen["before"], seen["gradients"], after, strict=True):
         torch.testing.assert_close(new.detach(), w - rate * (g * 0.01 / norm + 0.1 * w))
 
@@ -139,7 +139,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_the_checkpoint_stays_good(
     def poisoned(self):
         if self.step == 7:
             with torch.no_grad():
-                self.raw_model.embedding.fill_(math.nan)
+                self.model.embedding.fill_(math.nan)
         return original(self)
 
     monkeypatch.setattr(Loop, "_take_step", poisoned)
@@ -160,7 +160,7 @@ def poison_at(monkeypatch, *steps):
         if self.step in left:
             left.remove(self.step)
             with torch.no_grad():
-                self.raw_model.embedding.fill_(math.nan)
+                self.model.embedding.fill_(math.nan)
         return original(self)
 
     monkeypatch.setattr(Loop, "_take_step", poisoned)
@@ -185,7 +185,7 @@ def test_after_a_divergence_training_goes_on_from_the_best_validation(
         original(self, log, why)
         best = checkpoint.load(self.run_folder.best)
         seen[self.step] = (
-            all(torch.equal(w, best["model"][n]) for n, w in self.raw_model.state_dict().items()),
+            all(torch.equal(w, best["model"][n]) for n, w in self.model.state_dict().items()),
             self.optimiser.state_dict()["state"][0]["step"].item(),
         )
 
@@ -219,7 +219,7 @@ def test_a_validation_loss_that_blew_up_is_a_divergence(tmp_path, small_text, mo
     def jolted(self):
         if self.step == 11 and not self.recoveries:
             with torch.no_grad():
-                self.raw_model.softmax.bias.add_(30 * torch.randn_like(self.raw_model.softmax.bias))
+                self.model.softmax.bias.add_(30 * torch.randn_like(self.model.softmax.bias))
         return original(self)
 
     monkeypatch.setattr(Loop, "_take_step", jolted)

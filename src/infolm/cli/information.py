@@ -1,6 +1,8 @@
 """`infolm mi`: mutual information of samples, or of passages of a text."""
 
 import json
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,7 +12,8 @@ from infolm.errors import InfolmError
 
 if TYPE_CHECKING:
     from infolm.data.tables import Samples
-    from infolm.information.estimate import Unit
+    from infolm.information.estimate import Estimator, Unit
+    from infolm.information.panel import Answer, Panel
 
 OF_SAMPLES, OF_TEXT = "Options of samples X and Y", "Options of a text"
 
@@ -55,6 +58,52 @@ def mi(
             rich_help_panel=OF_SAMPLES,
         ),
     ] = False,
+    given: Annotated[
+        str | None,
+        typer.Option(
+            metavar="Z", help="Of X and Y given Z, samples like X.", rich_help_panel=OF_SAMPLES
+        ),
+    ] = None,
+    transfer: Annotated[
+        bool,
+        typer.Option(
+            "--transfer",
+            help="Transfer entropy of the series X to the series Y.",
+            rich_help_panel=OF_SAMPLES,
+        ),
+    ] = False,
+    history: Annotated[
+        int | None,
+        typer.Option(
+            help="Rows of the past, with --transfer.",
+            show_default="1",
+            rich_help_panel=OF_SAMPLES,
+        ),
+    ] = None,
+    matrix: Annotated[
+        bool,
+        typer.Option("--matrix", help="All pairs of the columns of X.", rich_help_panel=OF_SAMPLES),
+    ] = False,
+    prove: Annotated[
+        bool,
+        typer.Option(
+            "--prove",
+            help="Plant known amounts into copies of the columns, and read them.",
+            rich_help_panel=OF_SAMPLES,
+        ),
+    ] = False,
+    missing: Annotated[
+        str,
+        typer.Option(
+            metavar="refuse|drop", help="Rows that miss a value.", rich_help_panel=OF_SAMPLES
+        ),
+    ] = "refuse",
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Draw the matrix, the proof or the text's distances here (.png)."
+        ),
+    ] = None,
     neighbours: Annotated[
         int | None,
         typer.Option(
@@ -143,6 +192,9 @@ def mi(
     infolm mi x.npy y.npy
     infolm mi people.csv:height,weight people.csv:age --fast
     infolm mi x.npy y.npy -e mine,ksg
+    infolm mi x.npy y.npy --given z.npy
+    infolm mi people.csv --matrix --plot people.png
+    infolm mi x.npy y.npy --prove
     infolm mi ptb --length 40 --gap 10
     infolm mi generated.txt --pretokenised
 
@@ -165,13 +217,31 @@ def mi(
     )
     segments = _given(length=length, gap=gap, stride=stride)
     unit: Unit = "bits" if bits else "nats"
-    if y is None:
+    if missing not in ("refuse", "drop"):
+        raise InfolmError(f"--missing is refuse or drop, not '{missing}'")
+    samples = _OfSamples(missing, settings, unit, as_json, plot)
+    if matrix:
+        if y is not None or given is not None or transfer or prove or names:
+            raise InfolmError("--matrix takes one file, by the panel: leave the others out")
+        result = samples.matrix(x)
+    elif y is None:
+        for option, wanted in (("given", given), ("transfer", transfer), ("prove", prove)):
+            if wanted:
+                raise InfolmError(f"--{option} is for samples X and Y: name Y too")
         result = _mi_of_text(x, names, reading, segments, settings, unit, quiet=as_json)
     else:
         for option in {**reading, **segments}:
             raise InfolmError(f"--{option} is for a text: leave it out, or leave Y out")
-        of_samples = _mi_of_samples if names else _answer_of_samples
-        result = of_samples(x, y, names, settings, unit, quiet=as_json)
+        if history is not None and not transfer:
+            raise InfolmError("--history is for --transfer: leave it out")
+        if given is not None or transfer:
+            result = samples.conditional(x, y, given, history if transfer else None, names)
+        elif prove:
+            result = samples.proof(x, y, names)
+        elif names:
+            result = samples.estimates(x, y, names)
+        else:
+            result = samples.answer(x, y)
     if as_json:
         print(json.dumps(result, indent=2))
 
@@ -180,86 +250,236 @@ def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _answer_of_samples(
-    x: str, y: str, names: list[str], settings: dict[str, Any], unit: "Unit", quiet: bool
-) -> dict[str, Any]:
-    """The panel's answer, and the estimates that it rests on."""
-    from dataclasses import fields
-    from functools import partial
+@dataclass(frozen=True)
+class _OfSamples:
+    """The forms of the command that read samples; each prints and gives what `--json` prints."""
 
-    from infolm.console import StageBars
-    from infolm.data.tables import read_samples
-    from infolm.information.panel import Panel
+    missing: Any
+    settings: dict[str, Any]
+    unit: "Unit"
+    quiet: bool
+    plot: Path | None
 
-    known = {each.name for each in fields(Panel)}
-    for option in settings:
-        if option not in known:
-            raise InfolmError(
-                f"--{option} does nothing for the panel: leave it out, or choose an estimator "
-                "with -e"
+    def read(self, *sources: str) -> "list[Samples]":
+        from infolm.data.tables import complete, read_samples
+
+        found = [read_samples(source, self.missing) for source in sources]
+        kept, gone = complete(*found) if self.missing == "drop" else (found, 0)
+        if gone and not self.quiet:
+            print(f"{gone:,} rows miss a value and are left out")
+        return kept
+
+    def panel(self, **more: Any) -> "Panel":
+        from dataclasses import fields
+
+        from infolm.information.panel import Panel
+
+        known = {each.name for each in fields(Panel)}
+        for option in self.settings:
+            if option not in known:
+                raise InfolmError(
+                    f"--{option} does nothing for the panel: leave it out, or choose an estimator "
+                    "with -e"
+                )
+        return Panel(**self.settings, **more)
+
+    def estimators(self, names: list[str], stages: Any) -> dict[str, "Estimator"]:
+        from functools import partial
+
+        from infolm.information.registry import entry, estimator
+
+        entries = {name: entry(name) for name in names}
+        for option in self.settings if entries else ():
+            if not any(option in each.settings for each in entries.values()):
+                raise InfolmError(f"--{option} does nothing for {', '.join(entries)}: leave it out")
+        made = {}
+        for name, each in entries.items():
+            offered = self.settings | ({"progress": partial(stages, name)} if stages else {})
+            taken = {key: offered[key] for key in each.settings if key in offered}
+            made[name] = estimator(name, **taken)
+        return made
+
+    def answer(self, x: str, y: str) -> dict[str, Any]:
+        """The panel's answer, and the estimates that it rests on."""
+        from functools import partial
+
+        from infolm.console import StageBars
+
+        self.panel()  # what is wrong with the options is told before any work
+        a, b = self.read(x, y)
+        with StageBars() as stages:
+            panel = self.panel(progress=partial(stages, "mine"))
+            answer = panel.estimate(a.values, b.values).to(self.unit)
+        if not self.quiet:
+            _print_source(a, b, self.unit)
+            _print_estimates(list(answer.estimates), warnings=False)
+            _print_answer(answer)
+        return {
+            "answer": answer.as_dict(),
+            "estimates": [estimate.as_dict() for estimate in answer.estimates],
+        }
+
+    def estimates(self, x: str, y: str, names: list[str]) -> dict[str, Any]:
+        """The estimators named, one by one."""
+        from infolm.console import StageBars
+        from infolm.information.estimate import pairs
+        from infolm.information.registry import ESTIMATORS, entry
+
+        self.estimators(names, None)
+        a, b = self.read(x, y)
+        for name in names:
+            for column in () if entry(name).categories else a.words + b.words:
+                able = ", ".join(name for name, each in ESTIMATORS.items() if each.categories)
+                raise InfolmError(
+                    f"column '{column}' holds words, which {name} would take for numbers: choose "
+                    f"another estimator with -e, among {able}"
+                )
+        pairs(a.values, b.values)  # what is wrong with both is told before any work
+        found = {}
+        with StageBars() as stages:
+            made = self.estimators(names, stages)
+            for name in sorted(made, key=lambda name: entry(name).neural):  # the quick ones first
+                try:
+                    found[name] = made[name].estimate(a.values, b.values).to(self.unit)
+                except InfolmError as error:
+                    many = len(made) > 1
+                    raise InfolmError(f"{name}: {error}" if many else str(error)) from None
+        estimates = [found[name] for name in made]
+        if not self.quiet:
+            _print_source(a, b, self.unit)
+            _print_estimates(estimates)
+        return {"estimates": [estimate.as_dict() for estimate in estimates]}
+
+    def conditional(
+        self, x: str, y: str, given: str | None, history: int | None, names: list[str]
+    ) -> dict[str, Any]:
+        """I(X; Y | Z), or the transfer entropy of X to Y with a history."""
+        from infolm.information.conditional import conditional_information, transfer_entropy
+
+        taken = {key: self.settings[key] for key in ("neighbours", "seed") if key in self.settings}
+        for option in self.settings.keys() - taken:
+            raise InfolmError(f"--{option} does nothing with --given or --transfer: leave it out")
+        if names or self.plot:
+            raise InfolmError("--given and --transfer take no --estimator and no --plot")
+        if given is not None:
+            a, b, c = self.read(x, y, given)
+            answer = conditional_information(a.values, b.values, c.values, **taken)
+            what = f"information of x and y given {', '.join(c.columns)}"
+        else:
+            a, b = self.read(x, y)
+            answer = transfer_entropy(a.values, b.values, history=history or 1, **taken)
+            what = f"transfer entropy of x to y, history {history or 1}"
+        answer = answer.to(self.unit)
+        if not self.quiet:
+            _print_source(a, b, self.unit, what)
+            _print_answer(answer)
+        return {"answer": answer.as_dict()}
+
+    def matrix(self, x: str) -> dict[str, Any]:
+        """All pairs of columns."""
+        from dataclasses import replace
+        from functools import partial
+
+        from infolm.console import StageBars
+        from infolm.information.matrix import draw_matrix, matrix
+
+        panel = replace(self.panel(), fast=True)
+        (a,) = self.read(x)
+        with StageBars() as stages:
+            found = matrix(a.values, a.columns, panel, partial(stages, "pairs of columns"))
+        found = [replace(pair, answer=pair.answer.to(self.unit)) for pair in found]
+        if self.plot:
+            draw_matrix(found, a.columns, self.plot)
+        if not self.quiet:
+            print(f"mutual information in {self.unit} from {len(a.values):,} rows")
+            print_table(
+                ["x", "y", "value", "95% interval", "p", "corrected p", "warned"],
+                [
+                    [
+                        *(pair.x, pair.y, _decimal(pair.answer.value)),
+                        " to ".join(map(_decimal, pair.answer.interval)),
+                        *(f"{p:.2g}" for p in (pair.answer.p_value, pair.corrected_p)),
+                        "yes" if pair.answer.warning else "",
+                    ]
+                    for pair in found
+                ],
+                right={2, 3, 4, 5},
             )
-    a, b = read_samples(x), read_samples(y)
-    with StageBars() as stages:
-        panel = Panel(**settings, progress=partial(stages, "mine"))
-        answer = panel.estimate(a.values, b.values).to(unit)
-    if not quiet:
-        _print_source(a, b, unit)
-        _print_estimates(list(answer.estimates), warnings=False)
-        print(f"{answer.verdict[0].upper()}{answer.verdict[1:]}.")
-        if answer.kind != "none":
-            print(f"Independence: p = {answer.p_value:.2g}, by permutations.")
-        if answer.warning:
-            print(f"Warning: {answer.warning}.")
-    return {
-        "answer": answer.as_dict(),
-        "estimates": [estimate.as_dict() for estimate in answer.estimates],
-    }
+            for pair in found:
+                if pair.answer.warning:
+                    print(f"{pair.x}, {pair.y}: {pair.answer.warning}.")
+        return {
+            "pairs": [
+                {"x": pair.x, "y": pair.y, "corrected_p": pair.corrected_p} | pair.answer.as_dict()
+                for pair in found
+            ]
+        }
+
+    def proof(self, x: str, y: str, names: list[str]) -> dict[str, Any]:
+        """What the panel and the estimators named read of planted amounts."""
+        from dataclasses import asdict, replace
+        from functools import partial
+
+        from infolm.console import StageBars
+        from infolm.information import prove
+
+        a, b = self.read(x, y)
+        with StageBars() as stages:
+            readers: dict[str, Any] = {
+                name: each.estimate for name, each in self.estimators(names, stages).items()
+            }
+            if not names:
+                readers = {"panel": replace(self.panel(), permutations=39).estimate}
+                for name in ("ksg", "copula"):
+                    readers[name] = self.reader(name)
+            seed = self.settings["seed"]
+            step = partial(stages, "planted")
+            readings = prove.proved(a.values, b.values, readers, seed, step)
+        sentences = [prove.sentence(readings, name, len(a.values)) for name in readers]
+        if self.plot:
+            prove.draw(readings, self.plot)
+        if not self.quiet:
+            _print_source(a, b, "nats", "planted information")
+            print_table(
+                ["estimator", "planted", "read", "95% interval", "held", "warned"],
+                [
+                    [
+                        *(each.estimator, f"{each.planted:g}", _decimal(each.value)),
+                        " to ".join(map(_decimal, each.interval)),
+                        "yes" if each.held else "no",
+                        "yes" if each.warning else "",
+                    ]
+                    for each in readings
+                ],
+                right={1, 2, 3},
+            )
+            for told in sentences:
+                print(f"{told[0].upper()}{told[1:]}.")
+        return {"planted": [asdict(reading) for reading in readings], "sentences": sentences}
+
+    def reader(self, name: str) -> Any:
+        from infolm.information.registry import estimator
+
+        return estimator(name, seed=self.settings["seed"]).estimate
 
 
-def _print_source(a: "Samples", b: "Samples", unit: "Unit") -> None:
+def _print_answer(answer: "Answer") -> None:
+    print(f"{answer.verdict[0].upper()}{answer.verdict[1:]}.")
+    if answer.kind != "none":
+        print(f"Independence: p = {answer.p_value:.2g}, by permutations.")
+    if answer.kind == "about":
+        print(f"As much as a correlation of {answer.normalised:.2f} between Gaussians.")
+    if answer.warning:
+        print(f"Warning: {answer.warning}.")
+
+
+def _print_source(
+    a: "Samples", b: "Samples", unit: "Unit", what: str = "mutual information"
+) -> None:
     columns = f"x: {', '.join(a.columns)}; y: {', '.join(b.columns)}"
     if len(columns) > 80:
         columns = f"x has {len(a.columns)} columns, y {len(b.columns)}"
-    print(f"mutual information in {unit} from {len(a.values):,} pairs ({columns})")
-
-
-def _mi_of_samples(
-    x: str, y: str, names: list[str], settings: dict[str, Any], unit: "Unit", quiet: bool
-) -> dict[str, Any]:
-    from functools import partial
-
-    from infolm.console import StageBars
-    from infolm.data.tables import read_samples
-    from infolm.information.estimate import pairs
-    from infolm.information.registry import ESTIMATORS, entry, estimator
-
-    entries = {name: entry(name) for name in names}
-    for option in settings:
-        if not any(option in each.settings for each in entries.values()):
-            raise InfolmError(f"--{option} does nothing for {', '.join(entries)}: leave it out")
-    a, b = read_samples(x), read_samples(y)
-    for name, each in entries.items():
-        for column in () if each.categories else a.words + b.words:
-            able = ", ".join(name for name, each in ESTIMATORS.items() if each.categories)
-            raise InfolmError(
-                f"column '{column}' holds words, which {name} would take for numbers: choose "
-                f"another estimator with -e, among {able}"
-            )
-    pairs(a.values, b.values)  # what is wrong with both is told before any work
-    found = {}
-    with StageBars() as stages:
-        for name in sorted(entries, key=lambda name: entries[name].neural):  # the quick ones first
-            offered = settings | {"progress": partial(stages, name)}
-            taken = {key: offered[key] for key in entries[name].settings if key in offered}
-            try:
-                found[name] = estimator(name, **taken).estimate(a.values, b.values).to(unit)
-            except InfolmError as error:
-                raise InfolmError(f"{name}: {error}" if len(entries) > 1 else str(error)) from None
-    estimates = [found[name] for name in entries]
-    if not quiet:
-        _print_source(a, b, unit)
-        _print_estimates(estimates)
-    return {"estimates": [estimate.as_dict() for estimate in estimates]}
+    print(f"{what} in {unit} from {len(a.values):,} pairs ({columns})")
 
 
 def _mi_of_text(

@@ -49,11 +49,13 @@ def train(
     from infolm.console import StageBars, TrainingBar, bar, err
     from infolm.families.base import family_of
     from infolm.families.train import train as train_run
+    from infolm.training import processes
 
     source, folder = _source(recipe, "recipe.yaml", variant)
     loaded = load_recipe(source, overrides, variant or [])
     out = out or folder
     encoder = loaded.model.kind == "encoder"
+    err.quiet = not processes.first()
     try:
         with StageBars() as stages, bar("training") as progress:
             watcher = TrainingBar(progress, perplexity=not encoder)
@@ -62,7 +64,7 @@ def train(
         err.print(f"interrupted; all is saved. Resume with: infolm train {out} --resume")
         sys.exit(130)
     unit = "nats" if encoder else "nats per token"
-    if as_json:
+    if as_json and processes.first():
         print(json.dumps({"run": str(out), "nll": best, "unit": unit}))
     found = family_of(loaded).result(loaded, best)
     err.print(f"done: best validation {found}; the run is in {out}")

@@ -1,5 +1,6 @@
 """A corpus as episodes: sentences that know nothing of each other."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -61,6 +62,13 @@ def sentence_bounds(tokens: npt.NDArray[Any], eos: int) -> npt.NDArray[np.int64]
     ends = places(tokens, eos) + 1
     rest = [] if len(ends) and ends[-1] == len(tokens) else [len(tokens)]
     return np.concatenate([[0], ends, rest]).astype(np.int64)
+
+
+def sentence_ends(
+    tokens: npt.NDArray[Any], eos: int, ends: Sequence[int] = ()
+) -> npt.NDArray[np.int64]:
+    """One behind the end of each line, and behind each of the tokens `ends`, rising, once each."""
+    return np.unique(np.concatenate([places(tokens, token) + 1 for token in (eos, *ends)]))
 
 
 def cut_long(bounds: npt.NDArray[np.int64], longest: int) -> npt.NDArray[np.int64]:

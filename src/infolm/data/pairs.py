@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from infolm.data.episodes import places, side_by_side
+from infolm.data.episodes import places, sentence_ends, side_by_side
+from infolm.data.parts import Numbers, Whole
 from infolm.data.passes import Passes
 from infolm.data.stream import PADDING
 from infolm.errors import InfolmError
@@ -27,11 +28,25 @@ class PairBatch(NamedTuple):
     y: Any
     drawn: Any
     log_proposal: Any
+    whole: Whole | None = None
+
+    @property
+    def columns(self) -> int:
+        return int(self.x.shape[1])
+
+    def chosen(self, columns: Numbers) -> "PairBatch":
+        x, y, drawn = (_trimmed(group[:, columns]) for group in (self.x, self.y, self.drawn))
+        return PairBatch(x, y, drawn, self.log_proposal[columns])
+
+
+def _trimmed(sentences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Without rows that are padding alone."""
+    return sentences[: int((sentences != PADDING).sum(0).max())]
 
 
 @dataclass(frozen=True, eq=False)
-class Sentences:
-    """A text (N,) as S sentences: sentence i is tokens[bounds[i] : bounds[i + 1]].
+class Documents:
+    """A text (N,) as documents of S sentences: sentence i is tokens[bounds[i] : bounds[i + 1]].
 
     document: (S,), the number of the document each belongs to, rising.
     """
@@ -47,17 +62,16 @@ class Sentences:
         return np.where(inside, found, PADDING)
 
 
-def sentences(
+def documents(
     tokens: npt.NDArray[Any], eos: int, ends: Sequence[int] = (), heading: int | None = None
-) -> Sentences:
+) -> Documents:
     """Cut `tokens` (N,) at the end of each line, and after each of the tokens `ends`.
 
     An <eos> belongs to the sentence before it, so that an empty line is none, and the stop at the
     end of a line makes no sentence of the <eos> alone; empty lines at the very beginning are left
     out. With `heading`, a new document begins at each of the `titles`; without, all is one.
     """
-    line_ends = places(tokens, eos) + 1
-    cuts = np.unique(np.concatenate([line_ends, *(places(tokens, end) + 1 for end in ends)]))
+    line_ends, cuts = places(tokens, eos) + 1, sentence_ends(tokens, eos, ends)
     inner = cuts[cuts < len(tokens)]
     inner = inner[tokens[inner] != eos]
     bounds = np.concatenate([[0], inner, [len(tokens)]]).astype(np.int64)
@@ -67,7 +81,7 @@ def sentences(
     document = np.zeros(len(starts), np.int64)
     if heading is not None:
         document = np.cumsum(np.isin(starts, titles(tokens, line_ends, heading)))
-    return Sentences(tokens, bounds, document)
+    return Documents(tokens, bounds, document)
 
 
 def titles(
@@ -87,13 +101,13 @@ def titles(
     return first[titled & (tokens[end - 2] == heading)]
 
 
-def segments(tokens: npt.NDArray[Any], length: int) -> Sentences:
+def segments(tokens: npt.NDArray[Any], length: int) -> Documents:
     """Cut `tokens` (N,) into stretches of `length` tokens; what is left over is not used."""
     count = len(tokens) // length
-    return Sentences(tokens, np.arange(count + 1) * length, np.zeros(count, np.int64))
+    return Documents(tokens, np.arange(count + 1) * length, np.zeros(count, np.int64))
 
 
-def firsts(text: Sentences) -> npt.NDArray[np.int64]:
+def firsts(text: Documents) -> npt.NDArray[np.int64]:
     """The numbers of the sentences that another of their document follows."""
     return np.flatnonzero(text.document[:-1] == text.document[1:])
 
@@ -106,11 +120,11 @@ class HeldOutPairs:
     with its own next one and with those of the M - 1 others.
     """
 
-    text: Sentences
+    text: Documents
     first: npt.NDArray[np.int64]
 
     @classmethod
-    def draw(cls, text: Sentences, batch: int, longest: int) -> "HeldOutPairs | None":
+    def draw(cls, text: Documents, batch: int, longest: int) -> "HeldOutPairs | None":
         """Groups of `batch` pairs, `MOST_HELD_OUT` pairs at most, no sentence above `longest`
         tokens; None where there are fewer than two pairs."""
         first, sizes = firsts(text), np.diff(text.bounds)
@@ -160,7 +174,7 @@ class NeighbourPairs(Passes):
     function of the seed, the pass and the position in it.
     """
 
-    def __init__(self, text: Sentences, batch: int, geometric: float, seed: int) -> None:
+    def __init__(self, text: Documents, batch: int, geometric: float, seed: int) -> None:
         self.text, self.geometric, self.seed = text, geometric, seed
         document = text.document
         self._first = firsts(text)

@@ -8,7 +8,8 @@ from pydantic import Field
 
 from infolm.data.episodes import places
 from infolm.data.feed import FEEDS, FeedConfig
-from infolm.data.pairs import Sentences, sentences
+from infolm.data.pairs import Documents, documents
+from infolm.data.parts import Whole
 from infolm.data.passes import Passes
 from infolm.data.tokens import Special
 from infolm.errors import InfolmError
@@ -41,7 +42,7 @@ class SentencePairsConfig(FeedConfig):
 
     def build(self, corpus: "Corpus", split: str, seed: int) -> "SentencePairFeed":
         tokens, tokenizer = corpus.splits[split].tokens, corpus.tokenizer
-        cut = sentences(tokens, tokenizer.eos, corpus.ends(self.ends), corpus.heading)
+        cut = documents(tokens, tokenizer.eos, corpus.ends(self.ends), corpus.heading)
         return SentencePairFeed(cut, self, seed, tokenizer.special)
 
 
@@ -56,6 +57,15 @@ class SentencePairBatch(NamedTuple):
     mask: Any
     segments: Any
     rate_scale: float = 1.0
+    whole: Whole | None = None
+
+    @property
+    def columns(self) -> int:
+        return len(self.tokens)
+
+    def chosen(self, columns: Numbers) -> "SentencePairBatch":
+        tokens, mask, segments = (x[columns] for x in (self.tokens, self.mask, self.segments))
+        return SentencePairBatch(tokens, mask, segments, self.rate_scale)
 
 
 def shortened(first: npt.ArrayLike, second: npt.ArrayLike, budget: int) -> tuple[Numbers, Numbers]:
@@ -75,7 +85,7 @@ class SentencePairFeed(Passes):
     """
 
     def __init__(
-        self, text: Sentences, config: SentencePairsConfig, seed: int, special: Special
+        self, text: Documents, config: SentencePairsConfig, seed: int, special: Special
     ) -> None:
         self.text, self.config, self.seed, self.special = text, config, seed, special
         self._first = np.flatnonzero(text.document[:-1] == text.document[1:])

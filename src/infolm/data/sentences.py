@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from infolm.data.episodes import group, places, sentence_bounds
+from infolm.data.episodes import group, sentence_bounds, sentence_ends
 from infolm.data.feed import FEEDS, FeedConfig
+from infolm.data.parts import Numbers, Whole
 from infolm.data.passes import Passes
 from infolm.errors import InfolmError
 
@@ -69,6 +70,18 @@ class SentenceBatch(NamedTuple):
     targets: Any
     sizes: list[int]
     rate_scale: float = 1.0
+    whole: Whole | None = None
+
+    @property
+    def columns(self) -> int:
+        return self.sizes[0]
+
+    def chosen(self, columns: Numbers) -> "SentenceBatch":
+        sentence = np.concatenate([np.arange(size) for size in self.sizes])  # of each row
+        here = np.isin(sentence, columns)
+        sizes = np.searchsorted(columns, self.sizes)  # how many of them are still being read
+        read, inputs, targets = (rows[here] for rows in (self.read, self.inputs, self.targets))
+        return SentenceBatch(read, inputs, targets, sizes[sizes > 0].tolist(), self.rate_scale)
 
     @property
     def sentences(self) -> int:
@@ -148,8 +161,8 @@ def lines(
     it, such as "= Title =", are left out.
     """
     line_bounds = sentence_bounds(tokens, eos)
-    cuts = [places(tokens, end) + 1 for end in ends]
-    bounds = np.unique(np.concatenate([line_bounds, *cuts]))
+    cuts = sentence_ends(tokens, eos, ends)
+    bounds = np.unique(np.concatenate([line_bounds, cuts]))
     starts, stops = bounds[:-1], bounds[1:]
     lengths = stops - starts - (tokens[stops - 1] == eos)
     kept = lengths > 0

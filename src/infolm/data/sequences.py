@@ -8,6 +8,7 @@ from pydantic import Field
 
 from infolm.data import masking as hiding
 from infolm.data.feed import FEEDS, FeedConfig
+from infolm.data.parts import Numbers, Whole
 from infolm.data.passes import Passes
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
@@ -65,6 +66,32 @@ class SequenceBatch(NamedTuple):
     masked: Any = None
     rank: Any = None
     rate_scale: float = 1.0
+    whole: Whole | None = None
+
+    @property
+    def columns(self) -> int:
+        return len(self.tokens)
+
+    def chosen(self, columns: Numbers) -> "SequenceBatch":
+        sequence, place = np.divmod(self.places, self.tokens.shape[1])
+        here = np.isin(sequence, columns)
+        new = np.searchsorted(columns, sequence[here])
+        batch = self._replace(
+            tokens=self.tokens[columns],
+            places=new * self.tokens.shape[1] + place[here],
+            words=self.words[here],
+        )
+        if self.rank is not None:
+            batch = batch._replace(rank=self.rank[columns])
+        if self.ngrams is None:
+            return batch
+        lost = np.isin(self.owners, columns)
+        return batch._replace(
+            ngrams=self.ngrams[lost],
+            sizes=self.sizes[lost],
+            owners=np.searchsorted(columns, self.owners[lost]),
+            masked=self.masked[lost],
+        )
 
 
 MOST_BLANK = 1000

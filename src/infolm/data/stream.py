@@ -8,6 +8,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from infolm.data.feed import FEEDS, FeedConfig
+from infolm.data.parts import Numbers, Whole
 from infolm.errors import InfolmError
 
 if TYPE_CHECKING:
@@ -30,6 +31,14 @@ class Batch(NamedTuple):
     targets: Any
     fresh: bool
     rate_scale: float
+    whole: Whole | None = None
+
+    @property
+    def columns(self) -> int:
+        return int(self.tokens.shape[1])
+
+    def chosen(self, columns: Numbers) -> "Batch":
+        return self._replace(tokens=self.tokens[:, columns], targets=self.targets[:, columns])
 
 
 @FEEDS.register

@@ -4,6 +4,9 @@
     read_samples("people.csv:height,weight")     # columns by their names
     read_samples("people.csv:2,3")               # or by their places, from 1
 
+Cells that are empty, NA, NaN or null are missing. They are refused, unless `missing` is "drop":
+then they are NaN, and `complete` drops their rows from all samples at once.
+
 A column is looked for by its name first, then by its place. A name with a comma is put in
 quotes. A column of words becomes the codes 0, 1, ... of the words in alphabetical order.
 
@@ -15,9 +18,9 @@ import csv
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +29,10 @@ from infolm.errors import InfolmError
 from infolm.section import nearest
 
 SUFFIXES = (".npy", ".csv", ".tsv", ".parquet")
+MISSING = {"", "na", "n/a", "nan", "null", "none"}
+"""Cells of CSV, in any case, that are no value."""
+MOST_BYTES = 2 * 2**30
+"""Of a file of samples: numbers need eight bytes each, and as text several times as much."""
 
 Cells = npt.NDArray[Any]
 
@@ -56,8 +63,11 @@ def holds_samples(source: str) -> bool:
     return _parted(source)[0].suffix.lower() in SUFFIXES
 
 
-def read_samples(source: str) -> Samples:
-    """The rows of a file, or of those of its columns that are named behind a colon."""
+def read_samples(source: str, missing: Literal["refuse", "drop"] = "refuse") -> Samples:
+    """The rows of a file, or of those of its columns that are named behind a colon.
+
+    missing: "drop" leaves missing values as NaN, for `complete`.
+    """
     path, asked = _parted(source)
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
@@ -66,18 +76,45 @@ def read_samples(source: str) -> Samples:
         raise InfolmError(f"there is no file {path}: check its name and folder")
     if not path.stat().st_size:
         raise InfolmError(f"{path} is empty: give a file with a sample in each row")
+    if suffix in (".csv", ".tsv") and path.stat().st_size > MOST_BYTES:
+        raise InfolmError(
+            f"{path} has {path.stat().st_size / 2**30:.1f} GB, too many to read as text: write the "
+            "columns you need as Parquet or .npy"
+        )
     read = {".npy": _read_npy, ".parquet": _read_parquet}.get(suffix, _read_csv)
-    table = read(path, asked)
+    table = read(path, asked, missing == "drop")
     if not len(table.cells[0]):
         raise InfolmError(f"{path} has no rows: give a file with a sample in each")
     words = [
         name for name, cells in zip(table.names, table.cells, strict=True) if _are_words(cells)
     ]
     columns = [
-        _numbers(cells, f"column '{name}' of {path}", table.place)
+        _numbers(cells, f"column '{name}' of {path}", table.place, missing == "drop")
         for name, cells in zip(table.names, table.cells, strict=True)
     ]
     return Samples(np.stack(columns, axis=1), tuple(table.names), tuple(words))
+
+
+def complete(*samples: Samples) -> tuple[list[Samples], int]:
+    """The samples without the rows in which any of them misses a value, and how many those are."""
+    gone = np.zeros(len(samples[0].values), bool)
+    for each in samples:
+        if len(each.values) == len(gone) and each.values.dtype.kind == "f":
+            gone |= np.isnan(each.values).any(1)
+    if gone.all():
+        raise InfolmError("no row is complete: every one misses a value in some column")
+    if not gone.any():
+        return list(samples), 0
+    kept = [replace(each, values=each.values[~gone]) for each in samples]
+    for each in kept:
+        for at, name in enumerate(each.columns):
+            column = each.values[:, at]
+            if (column == column[0]).all():
+                raise InfolmError(
+                    f"column '{name}' is constant in the {len(column):,} complete rows, so it "
+                    "carries no information: leave it out"
+                )
+    return kept, int(gone.sum())
 
 
 def _listed() -> str:
@@ -117,20 +154,29 @@ def _are_words(cells: Cells) -> bool:
     return cells.dtype.kind in "US"
 
 
-def _numbers(cells: Cells, where: str, place: Callable[[int], str]) -> Cells:
-    """Words as codes; numbers as they are, finite and not all the same."""
+def _numbers(cells: Cells, where: str, place: Callable[[int], str], drop: bool) -> Cells:
+    """Words as codes; numbers as they are, finite and not all the same.
+
+    drop: NaN stays where a number or a word is missing.
+    """
     if _are_words(cells):
+        gone = np.isin(np.char.lower(cells), list(MISSING))
         cells = np.unique(cells, return_inverse=True)[1]
+        if drop and gone.any():
+            cells = np.where(gone, np.nan, cells)
     if cells.dtype.kind not in "biuf":
         raise InfolmError(
             f"{where} holds {cells.dtype}, neither numbers nor words: convert it, or leave it out"
         )
-    bad = np.flatnonzero(~np.isfinite(cells))
+    if drop and cells.dtype.kind == "f" and np.isnan(cells).all():
+        raise InfolmError(f"{where} has no value in any row: leave it out")
+    bad = np.flatnonzero(np.isinf(cells) if drop else ~np.isfinite(cells))
     if len(bad):
         raise InfolmError(
             f"{where} is not a finite number in {place(bad[0])}: drop or mend that row"
         )
-    if (cells == cells[0]).all():
+    there = cells[~np.isnan(cells)] if cells.dtype.kind == "f" else cells
+    if (there == there[0]).all():
         raise InfolmError(f"{where} is constant, so it carries no information: leave it out")
     return cells
 
@@ -139,7 +185,7 @@ def _row(at: int) -> str:
     return f"row {at + 1}"
 
 
-def _read_npy(path: Path, asked: list[str]) -> _Table:
+def _read_npy(path: Path, asked: list[str], drop: bool) -> _Table:
     try:
         with path.open("rb") as file:
             _refuse_short(file)
@@ -180,7 +226,7 @@ def _places(count: int) -> list[str]:
     return [str(place) for place in range(1, count + 1)]
 
 
-def _read_csv(path: Path, asked: list[str]) -> _Table:
+def _read_csv(path: Path, asked: list[str], drop: bool) -> _Table:
     lines = _lines(path)
     names = [cell.strip() for cell in lines[0][1]]
     if all(_is_number(cell) for cell in names):
@@ -193,7 +239,7 @@ def _read_csv(path: Path, asked: list[str]) -> _Table:
         return f"line {lines[at][0]}"
 
     cells = [
-        _parsed([cells[at] for _, cells in lines], f"column '{names[at]}' of {path}", place)
+        _parsed([cells[at] for _, cells in lines], f"column '{names[at]}' of {path}", place, drop)
         for at in chosen
     ]
     return _Table([names[at] for at in chosen], cells, place)
@@ -233,8 +279,22 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _parsed(cells: list[str], where: str, place: Callable[[int], str]) -> Cells:
-    """Numbers; or words, where no cell is a number."""
+def _parsed(cells: list[str], where: str, place: Callable[[int], str], drop: bool) -> Cells:
+    """Numbers; or words, where no cell is a number.
+
+    drop: missing numbers are NaN, missing words are empty.
+    """
+    if drop:
+        gone = [cell.strip().lower() in MISSING for cell in cells]
+        there = [cell for cell, missing in zip(cells, gone, strict=True) if not missing]
+        if there and all(map(_is_number, there)):
+            known = [math.nan if no else float(cell) for cell, no in zip(cells, gone, strict=True)]
+            return np.array(known)
+        if there and not any(map(_is_number, there)):
+            known_words = ["" if no else cell.strip() for cell, no in zip(cells, gone, strict=True)]
+            return np.array(known_words)
+        if not there:
+            return np.full(len(cells), math.nan)
     try:
         return np.array([float(cell) for cell in cells])
     except ValueError:
@@ -251,7 +311,7 @@ def _parsed(cells: list[str], where: str, place: Callable[[int], str]) -> Cells:
     return np.array([cell.strip() for cell in cells])
 
 
-def _read_parquet(path: Path, asked: list[str]) -> _Table:
+def _read_parquet(path: Path, asked: list[str], drop: bool) -> _Table:
     try:
         from pyarrow import ArrowException, compute, parquet
     except ImportError:
@@ -266,7 +326,7 @@ def _read_parquet(path: Path, asked: list[str]) -> _Table:
         table = file.read(columns=chosen)
         for name in chosen:
             column = table.column(name)
-            if column.null_count:
+            if column.null_count and not drop:
                 at = compute.index(column.is_null(), True).as_py()
                 raise InfolmError(
                     f"column '{name}' of {path} is empty in {_row(at)}: drop or mend that row"
@@ -285,6 +345,6 @@ def _decoded(column: Any) -> Cells:
     if types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if types.is_string(column.type) or types.is_large_string(column.type):
-        return np.array(column.to_pylist(), dtype=str)
+        return np.array([cell or "" for cell in column.to_pylist()], dtype=str)
     cells: Cells = column.to_numpy()
     return cells

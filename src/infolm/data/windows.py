@@ -8,6 +8,7 @@ from pydantic import Field
 
 from infolm.data.episodes import sentence_bounds
 from infolm.data.feed import FEEDS, FeedConfig
+from infolm.data.parts import Whole
 from infolm.data.passes import Passes
 from infolm.errors import InfolmError
 
@@ -51,6 +52,14 @@ class WindowBatch(NamedTuple):
     centres: Any
     contexts: Any
     rate_scale: float = 1.0
+    whole: Whole | None = None
+
+    @property
+    def columns(self) -> int:
+        return len(self.centres)
+
+    def chosen(self, columns: Numbers) -> "WindowBatch":
+        return WindowBatch(self.centres[columns], self.contexts[columns], self.rate_scale)
 
 
 def keep_probabilities(counts: Numbers, subsample: float | None) -> npt.NDArray[np.float64]:

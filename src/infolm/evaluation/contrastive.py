@@ -17,14 +17,17 @@ import torch
 from torch import Tensor
 
 from infolm.data.feed import Feed
+from infolm.data.parts import part
 from infolm.data.sequences import SequenceBatch
 from infolm.evaluation.likelihood import evaluating
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.usage import seeded
 from infolm.information import ties
 from infolm.models.encoder import Encoder
+from infolm.nn import gather
 from infolm.objectives.base import TIES, Estimate, Objective
 from infolm.objectives.encoding import ALL_WORDS
+from infolm.training import processes
 from infolm.training.loop import tensors
 
 SEED = 1
@@ -73,6 +76,7 @@ def tallies(
 
     What is hidden and what it is told from are drawn as in training, in batches of the same size,
     on which an InfoNCE depends; the draws are the same each time. most: so many batches at most.
+    Processes that train together share each batch, and each has the result.
     """
     feed.load_state_dict({"epoch": 0, "position": 0})
     found = defaultdict(list)
@@ -81,11 +85,31 @@ def tallies(
         while feed.epoch == 0 and done != most:
             if report:
                 report(feed.fraction())
-            estimate = objective(model, tensors(feed.next(), device), None)
-            for name, value in {"loss": estimate.loss, **estimate.terms}.items():
-                found[name].append((float(value), estimate.per.get(name, estimate.count)))
+            batch = part(feed.next(), *gather.processes())
+            estimate = objective(model, tensors(batch, device), None)
+            for name, value in _of_all(estimate).items():
+                found[name].append(value)
             done += 1
     return {name: Tally(*np.array(pairs, np.float64).T) for name, pairs in found.items()}
+
+
+def _of_all(estimate: Estimate) -> dict[str, tuple[float, float]]:
+    """Each value of a batch, in whose parts the processes have shared, and what it is a mean over.
+
+    The losses of parts add up to the batch's.
+    """
+    values = {"loss": estimate.loss} | estimate.terms | {"loss": estimate.loss}
+    own = {n: (float(v), float(estimate.per.get(n, estimate.count))) for n, v in values.items()}
+    every = processes.everyones(own)
+    if len(every) == 1:
+        return own
+    merged = {}
+    for name in dict.fromkeys(name for each in every for name in each):
+        parts = [each[name] for each in every if name in each]
+        count = sum(n for _, n in parts)
+        total = sum(value if name == "loss" else value * n for value, n in parts)
+        merged[name] = (total if name == "loss" else total / max(count, 1), count)
+    return merged
 
 
 class AmongAll:
@@ -104,8 +128,8 @@ class AmongAll:
         anchors = model.head(model(batch.tokens).flatten(0, 1)[batch.places])
         bias = (model.head.bias + self.log_q).to(anchors.dtype)
         losses, better, tied = [], [], []
-        for part, words in zip(anchors.split(ROWS), batch.words.split(ROWS), strict=True):
-            scores = torch.addmm(bias, part, model.embedding.T)
+        for rows, words in zip(anchors.split(ROWS), batch.words.split(ROWS), strict=True):
+            scores = torch.addmm(bias, rows, model.embedding.T)
             own = words[:, None]
             losses.append(-scores.log_softmax(1).gather(1, own)[:, 0])
             above, equal = ties.standing(scores, scores.gather(1, own)[:, 0])

@@ -1,7 +1,7 @@
 """Sentence by sentence: how probable a model finds each on its own."""
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from infolm.data.episodes import group, sentence_bounds
 from infolm.errors import InfolmError
 from infolm.evaluation.likelihood import Progress, evaluating
 from infolm.models.language import LanguageModel
+from infolm.nn import gather
 from infolm.nn.softmax import Tempering
 
 AREA = 4096
@@ -34,19 +35,20 @@ def episodes(
     eos: int,
     after: int | None = None,
     report: Progress | None = None,
+    turn: tuple[int, int] = (0, 1),
 ) -> Iterator[Episode]:
     """Read each sentence w_1 ... w_n <eos> of `tokens` (N,) as <eos> w_1 ... w_n, from zeros.
 
     Every token is a target, the very first too. With `after`, only those behind that token's
     first occurrence in a sentence are. Sentences of like length stand side by side, padded; that
-    changes nothing but the speed and the order.
+    changes nothing but the speed and the order. turn: (r, W), of W batches in turn only the r-th.
     """
     bounds = sentence_bounds(tokens, eos)
     starts, lengths = bounds[:-1], np.diff(bounds)
     order = np.argsort(lengths, kind="stable")
     edges = group(lengths[order], AREA)
     device, done = model.device, 0
-    for first, end in pairwise(edges):
+    for first, end in islice(pairwise(edges), turn[0], None, turn[1]):
         members = order[first:end]
         places = starts[members] + np.arange(lengths[members].max())[:, None]  # (T, B)
         counted = places < starts[members] + lengths[members]
@@ -74,12 +76,17 @@ def episodic_log_probs(
     report: Progress | None = None,
     tempering: Tempering = "mixture",
 ) -> npt.NDArray[np.float64]:
-    """ln p of every counted token in the order of the text: (N,), or fewer with `after`."""
-    log_p, counted = np.zeros(len(tokens)), np.zeros(len(tokens), dtype=bool)
-    for hidden, targets, places in episodes(model, tokens, eos, after, report):
+    """ln p of every counted token in the order of the text: (N,), or fewer with `after`.
+
+    Processes that train together share the sentences, and each has the result.
+    """
+    log_p, counted = np.zeros(len(tokens)), np.zeros(len(tokens), dtype=np.int32)
+    for hidden, targets, places in episodes(model, tokens, eos, after, report, gather.processes()):
         found = model.log_prob(hidden, targets, temperature, tempering)
         log_p[places] = found.cpu().double().numpy()
         counted[places] = True
+    for array in (log_p, counted):
+        gather.summed(torch.from_numpy(array))
     if not counted.any():
         raise InfolmError("no token of this text counts: none follows the token of feed.after")
-    return log_p[counted]
+    return log_p[counted > 0]

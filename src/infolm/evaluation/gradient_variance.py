@@ -44,6 +44,7 @@ from infolm.objectives.bmi import (
     pack,
     without_dropout,
 )
+from infolm.training.loop import tensors
 
 GROUPS = 4
 """The batches are also taken in so many groups, whose results tell the standard error."""
@@ -173,7 +174,7 @@ def estimators(
             return flat(policy_loss(model, bmi.critic, end.eos, x, y, baseline))
 
     def raml() -> Tensor:
-        batch = PairBatch(*(torch.from_numpy(part).to(device) for part in feed.next()))
+        batch = tensors(feed.next(), device)
         with learning(model):
             return flat(raml_loss(model, bmi, batch))
 

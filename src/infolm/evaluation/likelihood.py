@@ -11,6 +11,7 @@ from torch import Tensor
 
 from infolm.models.base import Model
 from infolm.models.language import LanguageModel
+from infolm.nn import gather
 from infolm.nn.softmax import Tempering
 
 Progress = Callable[[int, int], None]
@@ -115,14 +116,17 @@ def parallel_log_probs(
     """The same, approximately: the text cut into `streams` parts that are read side by side.
 
     Each part is preceded by the `warm_up` tokens before it, which are read but not counted, so that
-    its state is nearly what one stream would have carried there. One stream is exact.
+    its state is nearly what one stream would have carried there. One stream is exact. Processes
+    that train together share the streams, and each has the result.
     """
+    rank, processes = gather.processes()
     total = len(tokens) - 1
     length = -(-total // streams)  # targets a stream, rounded up
     streams = -(-total // length)  # so that none is empty
     warm_up = min(warm_up, length)
     tokens = np.asarray(tokens)
-    starts = length * np.arange(streams)
+    starts = length * np.arange(rank, streams, processes)  # of this process
+    log_probs = np.zeros((streams, length))
     with evaluating(model) as device:
 
         def read(first: int, end: int, begin: Any, state: Any) -> tuple[Tensor, Any]:
@@ -134,15 +138,17 @@ def parallel_log_probs(
             return model.log_prob(output.hidden, cut[1:]), output.state
 
         state = model.initial_state(1)
-        if streams > 1:
-            warm = model.initial_state(streams - 1)
+        preceded = starts[starts > 0]
+        if len(preceded):
+            warm = model.initial_state(len(preceded))
             for first in range(-warm_up, 0, chunk):
-                _, warm = read(first, min(first + chunk, 0), starts[1:], warm)
-            state = model.joined([state, warm])
-        rows = []
-        for first in range(0, length, chunk):
-            log_p, state = read(first, min(first + chunk, length), starts, state)
-            rows.append(log_p.cpu().double().numpy())
+                _, warm = read(first, min(first + chunk, 0), preceded, warm)
+            state = warm if rank else model.joined([state, warm])
+        for first in range(0, length if len(starts) else 0, chunk):
+            end = min(first + chunk, length)
+            log_p, state = read(first, end, starts, state)
+            log_probs[rank::processes, first:end] = log_p.cpu().double().numpy().T
             if report:
                 report(min((first + chunk) * streams, total), total)
-    return np.concatenate(rows).T.reshape(-1)[:total]
+        gather.summed(torch.from_numpy(log_probs))
+    return log_probs.reshape(-1)[:total]

@@ -18,9 +18,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from infolm.data.parts import part
 from infolm.data.sentences import Lines
 from infolm.evaluation.likelihood import Progress, evaluating
 from infolm.models.latent import LatentModel
+from infolm.nn.draws import Part, drawing
+from infolm.nn.gather import processes, summed
 from infolm.objectives.estimators import Draws, log_mean_weight, weighted_log_likelihood
 from infolm.training.loop import tensors
 
@@ -40,25 +43,36 @@ def weigh(
     model: LatentModel, lines: Lines, samples: int, seed: int = 1, report: Progress | None = None
 ) -> Draws:
     """`samples` codes of each of S sentences: ln p(x | z_k) and ln p(z_k) / q(z_k | x), (K, S), and
-    the exact KL(q(z | x) || p(z)), (S,), in double precision on the CPU."""
-    found = torch.empty(2, samples, len(lines), dtype=torch.float64)
-    kl = torch.empty(len(lines), dtype=torch.float64)
+    the exact KL(q(z | x) || p(z)), (S,), in double precision on the CPU.
+
+    Processes that train together share each batch, and each has the result.
+    """
+    found = torch.zeros(2, samples, len(lines), dtype=torch.float64)
+    kl = torch.zeros(len(lines), dtype=torch.float64)
     done, total = 0, int(lines.lengths.sum()) + len(lines)
     with evaluating(model) as device, seeded(seed):
-        for numbers, rows in lines.batches():
-            batch, chosen = tensors(rows, device), torch.from_numpy(numbers)
+        for numbers, whole in lines.batches():
+            own = part(whole, *processes())
+            batch, chosen, counts = tensors(own, device), torch.from_numpy(numbers), 1.0
+            random = None
+            if own.whole is not None:
+                columns = torch.from_numpy(own.whole.columns)
+                chosen, counts = chosen[columns], own.whole.weight
+                random = Part(columns, whole.columns, {"cpu": torch.default_generator})
             proposal: Any = model.encode(batch.read, batch.sizes)
-            kl[chosen] = proposal.kl().sum(1).cpu().double()
-            together = max(1, TOGETHER // batch.tokens)
+            kl[chosen] = counts * proposal.kl().sum(1).cpu().double()
+            together = max(1, TOGETHER // whole.tokens)
             for start in range(0, samples, together):
-                z = proposal.sample(min(together, samples - start))
+                with drawing(random):
+                    z = proposal.sample(min(together, samples - start))
                 ratio = proposal.log_prior(z) - proposal.log_density(z)
                 both = torch.stack([model.log_likelihood(z, batch), ratio])
-                found[:, start : start + len(z), chosen] = both.cpu().double()
-            done += batch.tokens
+                found[:, start : start + len(z), chosen] = counts * both.cpu().double()
+            done += whole.tokens
             if report:
                 report(done, total)
-    return Draws(found[0], found[1], kl)
+    summed(found)
+    return Draws(found[0], found[1], summed(kl))
 
 
 class Usage(NamedTuple):

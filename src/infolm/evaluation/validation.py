@@ -1,5 +1,7 @@
 """The validation loss of a model with a latent code, or of an encoder, while it is trained."""
 
+from itertools import islice
+
 import torch
 from torch import Tensor
 
@@ -12,11 +14,13 @@ from infolm.evaluation.usage import weigh
 from infolm.models.encoder import Encoder
 from infolm.models.latent import LatentModel, Posterior
 from infolm.models.sentence import SentenceModel
+from infolm.nn import gather
 from infolm.objectives.base import Objective
 from infolm.objectives.estimators import augmented
 from infolm.objectives.monte_carlo import MonteCarlo
 from infolm.objectives.sentence import SentenceObjective
 from infolm.objectives.vq import Vq
+from infolm.training import processes
 from infolm.training.loop import Validation
 
 SEED = 1
@@ -55,15 +59,16 @@ def sentence_validation(
 
     Of the terms, `nll` is -ln p(x | z) in nats per token; `kl` and `information` are nats per
     sentence: how far codes are from the prior, and how well they tell the first sentences apart.
+    Processes that train together share the sentences, and each has the result.
     """
     device, size = model.embedding.device, model.config.latent.width
     generator = torch.Generator().manual_seed(SEED)
     noise = torch.randn(len(lines), size, generator=generator)
-    means, log_variances = torch.empty_like(noise), torch.empty_like(noise)
-    nll = penalty = 0.0
-    tokens = 0
+    means, log_variances = torch.zeros_like(noise), torch.zeros_like(noise)
+    nll = penalty = tokens = 0.0
     with evaluating(model):
-        for numbers, batch in lines.batches():
+        rank, count = gather.processes()
+        for numbers, batch in islice(lines.batches(), rank, None, count):
             chosen = torch.from_numpy(numbers)
             own = noise[chosen].to(device)
 
@@ -76,7 +81,8 @@ def sentence_validation(
             penalty += float(objective.penalty(posterior, z).double().sum())
             means[chosen], log_variances[chosen] = (x.cpu() for x in posterior)
             tokens += batch.tokens
-    posterior = Posterior(means, log_variances)
+    nll, penalty, tokens = processes.summed([nll, penalty, tokens])
+    posterior = Posterior(gather.summed(means), gather.summed(log_variances))
     first = Posterior(means[:MOST].double(), log_variances[:MOST].double())
     terms = {
         "nll": nll / tokens,

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -15,19 +16,20 @@ from infolm.data.ingest import Report
 from infolm.data.pairs import NeighbourPairs
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError, RunError
-from infolm.families.base import build_terms, family_of
+from infolm.families.base import build_terms, family_of, silent
 from infolm.families.demand import of_training, refuse_giants
 from infolm.families.recorded import about, check_same, corpus_of
 from infolm.models.base import Model
+from infolm.nn import gather
 from infolm.nn.cells.base import Cell
 from infolm.nn.recurrence import native
 from infolm.nn.recurrence.driver import choose
 from infolm.objectives.base import Learner
 from infolm.optimisation.schedule import Schedule
-from infolm.training import checkpoint
-from infolm.training.device import one_device
-from infolm.training.loop import Loop, Term, Watcher
-from infolm.training.run import RunFolder
+from infolm.training import checkpoint, processes
+from infolm.training.device import on_cuda, one_device
+from infolm.training.loop import Loop, Nobody, Term, Watcher
+from infolm.training.run import ReadOnlyRun, RunFolder
 
 
 def parameters(recipe: Recipe) -> int:
@@ -40,22 +42,35 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
 
     Nothing is written before the recipe, the text and the model have proved sound. With `resume`
     a run that is there goes on from its last checkpoint, and a finished one is left as it is.
+
+    Started by torchrun, the processes train one model together, and the first of them writes.
     """
+    with processes.together(on_cuda(recipe.train.accelerator)):
+        if processes.first():
+            return _train(recipe, out, resume, watcher, report)
+        return _train(recipe, out, resume, Nobody(), silent)
+
+
+def _train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Report) -> float:
     exists = out.exists() and (not out.is_dir() or any(out.iterdir()))
+    exists = processes.of_the_first(exists)
     if exists and not resume:
         raise InfolmError(
             f"{out} exists already: add --resume to resume it, or name another with --out"
         )
-    if exists:
+    if exists and processes.first():
         RunFolder.existing(out)
     begun = exists and bool(checkpoint.checkpoints(RunFolder(out).checkpoints))
+    begun = processes.of_the_first(begun)
     family = family_of(recipe)
     recipe = family.resolved(recipe, begun)
-    if exists:
-        check_same(recipe, RunFolder(out))
-        corpus = corpus_of(RunFolder(out), recipe, report)
-    else:
-        corpus = load_corpus(recipe.data, report, tokenizer=family.vocabulary(recipe))
+    with processes.first_goes_ahead():  # and brings the text into its cache
+        if exists:
+            check_same(recipe, RunFolder(out))
+            corpus = corpus_of(RunFolder(out), recipe, report)
+        else:
+            corpus = load_corpus(recipe.data, report, tokenizer=family.vocabulary(recipe))
+    _refuse_more_parts_than_columns(recipe)
     fabric = one_device(recipe.train.accelerator, recipe.train.precision)
     torch.manual_seed(recipe.seed)
     tokens = len(corpus.splits["train"].tokens)
@@ -72,7 +87,7 @@ def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Rep
         watcher.say(_start_from(recipe.start_from, model, terms, corpus))
     cells = _cells(model)
     validate = family.validation(recipe, model, terms[0].objective, corpus)
-    run = RunFolder(out) if exists else _create(out, recipe, corpus)
+    run = _folder(out, exists, recipe, corpus)
     with run.locked():
         run.verify(*(path for path in run.defining if path != run.recipe))
         text = recipe.as_yaml()  # a resumed run may have been given more epochs
@@ -130,7 +145,8 @@ def _note_build(run: RunFolder, build: dict[str, str], begun: bool) -> str:
     if before == build:
         return ""
     manifest.native = build
-    manifest.write(run.path)
+    if processes.first():
+        manifest.write(run.path)
     if not begun or not before:
         return ""
     changed = [key for key in {**before, **build} if before.get(key) != build.get(key)]
@@ -170,10 +186,46 @@ def _plan(
         if isinstance(term.feed, NeighbourPairs)
     ]
     brought = f", with {recipe.brought}" if recipe.brought else ""
+    parts = _parts_in_words(recipe)
     return (
         f"{weights:,} weights, {corpus.name} ({tokens:,} tokens, {types:,} types), {length}, "
-        f"{''.join(pairs)}on {model.device}{cells and f' ({cells} cells)'}, into {out}{brought}"
+        f"{''.join(pairs)}on {model.device}{cells and f' ({cells} cells)'}{parts}, into {out}"
+        f"{brought}"
     )
+
+
+def _parts_in_words(recipe: Recipe) -> str:
+    """How batches are divided, and what follows from it, where they are."""
+    count, accumulate = gather.processes()[1], recipe.train.accumulate
+    words = f", {count} processes" if count > 1 else ""
+    if accumulate > 1:
+        words += f", each batch in {accumulate} parts one after another"
+        terms: list[Any] = [recipe.objective, *recipe.regularisers.chosen().values()]
+        if differs := [*filter(None, (each.by_parts(recipe.model) for each in terms))]:
+            words += f" ({', '.join(differs)}: not quite as the whole batch)"
+    return words
+
+
+def _folder(out: Path, exists: bool, recipe: Recipe, corpus: Corpus) -> RunFolder:
+    """The run's, made by the first process if need be."""
+    with processes.first_goes_ahead():
+        if processes.first() and not exists:
+            _create(out, recipe, corpus)
+    return RunFolder(out) if processes.first() else ReadOnlyRun(out)
+
+
+def _refuse_more_parts_than_columns(recipe: Recipe) -> None:
+    """Each part of a batch has a column of its own."""
+    parts = gather.processes()[1] * recipe.train.accumulate
+    least = {"feed.batch": (getattr(recipe.feed, "batch", parts), parts)}
+    for name, each in recipe.regularisers.chosen().items():  # which compare columns
+        least[f"regularisers.{name}.batch"] = (getattr(each, "batch", 2 * parts), 2 * parts)
+    for key, (batch, fewest) in least.items():
+        if parts > 1 and batch < fewest:
+            raise InfolmError(
+                f"{key} is {batch}, too few for {parts} parts (processes times train.accumulate): "
+                f"raise it to {fewest} or more, or start fewer processes"
+            )
 
 
 def _create(out: Path, recipe: Recipe, corpus: Corpus) -> RunFolder:

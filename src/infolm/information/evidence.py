@@ -138,9 +138,10 @@ class Evidence:
         return _all_discrete(self.y)
 
     @cached_property
-    def tied(self) -> bool:
-        """Whether some column has values that are seen again and again."""
-        return any(len(np.unique(column)) < 0.9 * self.samples for column in (*self.x.T, *self.y.T))
+    def classes(self) -> bool:
+        """Whether values of both sides are seen again and again, but not their pairs."""
+        distinct = [len(np.unique(side, axis=0)) for side in (self.x, self.y)]
+        return max(distinct) < 0.6 * self.samples and not self.sampled_table
 
     @cached_property
     def table(self) -> Table | None:

@@ -49,7 +49,8 @@ EXCESS_ERROR, DRIFT_ERROR = 0.9, 0.5
 """Over the standard error of the neighbours' value, on Gaussian rows: the spreads of what is seen
 beyond a Gaussian, and of the drift for a halving."""
 FASTEST, SLOWEST = 0.5, 0.9
-"""What is left of a drift when the rows are doubled; at least `MANY` with many columns."""
+"""What is left of a drift when the rows are doubled; at least `MANY` with many columns or
+classes."""
 MANY = 0.75
 WIDTH = 2.5
 """Standard errors of an interval: more than for one estimator, as the worst of several counts."""
@@ -95,6 +96,13 @@ class Answer:
             return f"at least {low:.2f} {self.unit}; more cannot be seen with {self.samples:,} rows"
         return f"about {self.value:.2f} {self.unit}, {low:.2f} to {high:.2f}"
 
+    @property
+    def normalised(self) -> float:
+        """sqrt(1 - e^{-2 I}), from 0 to 1: the correlation of a Gaussian pair with as much
+        information (Linfoot, 1957)."""
+        nats = self.value * (math.log(2) if self.unit == "bits" else 1.0)
+        return math.sqrt(-math.expm1(-2 * max(nats, 0.0)))
+
     def to(self, unit: Unit) -> "Answer":
         """The same in another unit."""
         per_nat = {"nats": 1.0, "bits": 1 / math.log(2)}
@@ -113,6 +121,7 @@ class Answer:
             "value": self.value,
             "interval": self.interval,
             "p_value": self.p_value,
+            "normalised": self.normalised,
             "verdict": self.verdict,
             "warning": self.warning,
             "samples": self.samples,
@@ -221,7 +230,8 @@ def _drift(evidence: Evidence, stderr: float) -> Drift:
     near, error = evidence.nearest, DRIFT_ERROR * stderr
     beyond = near.halving - near.bias_halving + near.widening - near.bias_widening
     halving = beyond / HALVINGS
-    kept = least = FASTEST if evidence.columns <= FEW_COLUMNS else MANY
+    slow = evidence.columns > FEW_COLUMNS or evidence.classes
+    kept = least = MANY if slow else FASTEST
     if near.quartering > 2 * error:
         kept = min(max(near.halving / near.quartering, least), SLOWEST)
     factor = kept / (1 - kept)
@@ -236,7 +246,7 @@ def _drift(evidence: Evidence, stderr: float) -> Drift:
 def _screened(found: Judgement, evidence: Evidence) -> Judgement:
     """Held against the screens: what they see must be in the interval."""
     hit = evidence.screen
-    resolved = RESOLVED * hit.information <= found.high
+    resolved = RESOLVED * hit.information <= found.high and hit.resolved <= found.value
     if evidence.serial.series or hit.p_value > SCREEN or resolved:
         return found
     warning = (

@@ -46,15 +46,17 @@ class Hit:
     """The strongest coefficient of a screen.
 
     p_value: under independence, corrected for the number of coefficients. information: nats that
-    the coefficient alone implies, about. what: a few words.
+    the coefficient alone implies, less two standard errors. resolved: nats that an estimate should
+    find if it resolves this. what: a few words.
     """
 
     p_value: float
     information: float
+    resolved: float
     what: str
 
 
-NONE = Hit(1.0, 0.0, "")
+NONE = Hit(1.0, 0.0, 0.0, "")
 SMOOTH = "a smooth dependence"
 
 
@@ -82,10 +84,11 @@ def _pairs(x: Rows, y: Rows, u: Array, v: Array) -> Hit:
     for i, j in places:
         hits = (
             _table(u[:, i], v[:, j]),
+            _table(_spanned(x[:, i]), _spanned(y[:, j])),
             _scan(x[:, i], v[:, j], cells),
             _scan(y[:, j], u[:, i], cells),
         )
-        best = _strongest(best, _corrected(_strongest(*hits), 3 * len(places)))
+        best = _strongest(best, _corrected(_strongest(*hits), len(hits) * len(places)))
     return best
 
 
@@ -116,19 +119,32 @@ def _exceeds(power: float, tried: int) -> float:
     return float(-np.expm1(tried * np.log1p(-min(math.exp(-power), 1 - 1e-12))))
 
 
+def _spanned(x: Rows) -> Array:
+    """The values from 0 to 1 over the middle 98 % of them, cut off outside."""
+    low, high = np.quantile(x, [0.01, 0.99])
+    return np.clip((x - low) / max(high - low, 1e-300), 0.0, 1.0)
+
+
 def _table(u: Array, v: Array) -> Hit:
+    """The characteristic function of two columns, less that of independent ones."""
     samples = len(u)
-    cells = (np.minimum(u * GRID, GRID - 1).astype(int), np.minimum(v * GRID, GRID - 1).astype(int))
-    counts = np.bincount(cells[0] * GRID + cells[1], minlength=GRID * GRID)
-    power = np.square(np.abs(fft2(counts.reshape(GRID, GRID))))
-    half = power[1 : LOW + 1]
-    kept = np.concatenate([half[:, 1 : LOW + 1], half[:, -LOW:]], axis=1) / samples
+    cells = [np.minimum(side * GRID, GRID - 1).astype(int) for side in (u, v)]
+    counts = np.bincount(cells[0] * GRID + cells[1], minlength=GRID * GRID).reshape(GRID, GRID)
+    joint = fft2(counts) / samples
+    excess = np.abs(joint - joint[:, :1] * joint[:1])
+    free = np.sqrt((1 - np.square(np.abs(joint[:, :1]))) * (1 - np.square(np.abs(joint[:1]))))
+    scaled = (excess / np.maximum(free, 0.05))[1 : LOW + 1]
+    kept = np.concatenate([scaled[:, 1 : LOW + 1], scaled[:, -LOW:]], axis=1)
     a, b = np.unravel_index(kept.argmax(), kept.shape)
-    largest = float(kept[a, b])
-    fine = max(a, min(b, 2 * LOW - 1 - b)) >= 4
-    sure = math.sqrt(max(largest, 0.0) / samples) - 2 / math.sqrt(samples)
-    what = "a fine pattern of two columns" if fine else SMOOTH
-    return Hit(_exceeds(largest, kept.size), _of_resultant(max(sure, 0.0)), what)
+    length = float(kept[a, b])
+    fine = max(a, min(b, 2 * LOW - 1 - b)) >= 2
+    sure = max(length - 2 / math.sqrt(samples), 0.0)
+    return Hit(
+        _exceeds(samples * length**2, kept.size),
+        _of_resultant(sure),
+        _of_resultant(max(length - 1 / math.sqrt(samples), 0.0)),
+        "a fine pattern of two columns" if fine else SMOOTH,
+    )
 
 
 def _scan(x: Rows, v: Array, cells: int) -> Hit:
@@ -149,10 +165,12 @@ def _scan(x: Rows, v: Array, cells: int) -> Hit:
         weights = np.bincount(place, centred / max(centred.std(), 1e-12), cells)
         power = np.square(np.abs(rfft(weights)[1 : highest + 1])) / samples
         at = int(power.argmax())
+        most = 2 * float(power[at]) / samples
         share = 2 * max(float(power[at]) - 2 * math.sqrt(float(power[at])), 0.0) / samples
         periods = (at + 1) / 2
         what = SMOOTH if periods < 3 else f"an oscillation of about {periods:,.0f} periods"
-        hit = Hit(_exceeds(float(power[at]), 2 * highest), _of_share(share), what)
+        p = _exceeds(float(power[at]), 2 * highest)
+        hit = Hit(p, _of_share(share), 0.6 * _of_share(most), what)
         best = _strongest(best, hit)
     return best
 
@@ -218,8 +236,14 @@ def _sets(signs: Array, size: int) -> npt.NDArray[np.float32]:
 def _of_signs(mean: float, samples: int, tried: int, columns: int) -> Hit:
     z = mean * math.sqrt(samples)
     p = min(1.0, 2 * tried * float(ndtr(-z)))
-    sure = max(mean - 2 / math.sqrt(samples), 0.0)
-    q = (1 + min(sure, 1.0)) / 2
-    information = math.log(2) + sum(s * math.log(s) for s in (q, 1 - q) if s > 0)
-    kind = SMOOTH if columns == 2 else f"a parity of the signs of {columns} columns"
-    return Hit(p, information, kind)
+    sure, near = (max(mean - by / math.sqrt(samples), 0.0) for by in (2, 1))
+    if columns == 2:
+        return Hit(p, _of_coin(sure), _of_coin(near), SMOOTH)
+    what = f"a parity of the signs of {columns} columns"
+    return Hit(p, _of_coin(sure), 1.1 * _of_coin(mean), what)
+
+
+def _of_coin(mean: float) -> float:
+    """ln 2 - H of a sign with this mean: what a sign that predicts another so well tells of it."""
+    q = (1 + min(mean, 1.0)) / 2
+    return math.log(2) + sum(s * math.log(s) for s in (q, 1 - q) if s > 0)

@@ -67,6 +67,9 @@ class EncoderConfig(ModelConfig):
     head: Literal["words", "context", "next"] = Field(
         "words", description="what b is looked up in: tied word vectors, a second table, one vector"
     )
+    activation_checkpointing: bool = Field(
+        False, description="compute the layers again in the backward pass, for want of memory"
+    )
     checkpoint: Path | None = Field(
         None,
         description="folder of a BERT that transformers saved, to start from: its sizes and its "
@@ -77,6 +80,11 @@ class EncoderConfig(ModelConfig):
     def _divides(self) -> "EncoderConfig":
         if self.hidden % self.heads:
             raise ValueError(f"heads: {self.heads} does not divide hidden, {self.hidden}")
+        if self.activation_checkpointing and self.architecture == "xlnet":
+            raise ValueError(
+                "activation_checkpointing: transformers' XLNet cannot compute its activations "
+                "again: set it to false, or architecture to bert"
+            )
         return self
 
     def build(self, vocabulary: int, tokenizer: Tokenizer | None = None) -> "Encoder":
@@ -195,6 +203,9 @@ class Encoder(Model):
             self.transformer: nn.Module = XLNetModel(sizes)
         else:
             self.transformer = BertModel(sizes, add_pooling_layer=False)
+        if config.activation_checkpointing:
+            options = {"use_reentrant": False}
+            self.transformer.gradient_checkpointing_enable(options)  # type: ignore[operator]
         if config.head == "words":
             epsilon = float(getattr(sizes, "layer_norm_eps", 1e-12))
             self.head = WordHead(config.hidden, vocabulary, epsilon)

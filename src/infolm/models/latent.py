@@ -17,6 +17,9 @@ from torch.nn import functional
 
 from infolm.data.sentences import SentenceBatch
 from infolm.models.base import Model
+from infolm.nn.contrast import wide
+from infolm.nn.draws import drawn, normal, spread, together
+from infolm.nn.gather import gather, own_rows
 from infolm.nn.softmax import Softmax
 from infolm.section import Section
 
@@ -105,7 +108,8 @@ class Posterior(NamedTuple):
 
     def sample(self, count: int) -> Tensor:
         """`count` codes of each sentence, (K, B, Z), by reparametrisation."""
-        return self.at(torch.randn(count, *self.mean.shape).to(self.mean))
+        shape = (count, *self.mean.shape)
+        return self.at(normal(shape, 1, torch.float, torch.device("cpu")).to(self.mean))
 
     def log_density(self, z: Tensor) -> Tensor:
         """ln q(z | x): (..., B, Z) -> (..., B)."""
@@ -141,9 +145,16 @@ class Categories(NamedTuple):
     def sample(self, count: int) -> Tensor:
         """`count` codes of each sentence, (K, B, L); there is no gradient through them."""
         batch, variables, classes = self.log_probs.shape
-        flat = self.log_probs.detach().exp().view(-1, classes)
-        drawn = torch.multinomial(flat, count, replacement=True)
-        return drawn.t().reshape(count, batch, variables)
+        own = self.log_probs.detach().exp()
+
+        def choose(shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
+            rows = spread(own, shape[0]).view(-1, classes)
+            return torch.multinomial(rows, count, replacement=True, generator=generator).view(
+                *shape
+            )
+
+        codes = drawn(choose, (batch, variables, count), own.device, dim=0)
+        return codes.permute(2, 0, 1).contiguous()
 
     def log_density(self, z: Tensor) -> Tensor:
         """ln q(z | x): (..., B, L) -> (..., B)."""
@@ -225,10 +236,12 @@ class GaussianLatent(nn.Module):
 
     def forward(self, h: Tensor) -> Posterior:
         """h: (B, inputs), what the encoder made of B sentences."""
-        mean = self.mean(h)
+        mean, log_variance = wide(self.mean(h)), wide(self.log_variance(h))
         if self.norm is not None:
-            mean = self.norm(mean)
-        return Posterior(mean, self.log_variance(h).clamp(min=self.config.least_log_variance))
+            # Over the batch of all processes; outside training each row is by itself.
+            own = own_rows(mean) if self.training else slice(None)
+            mean = self.norm(gather(mean) if self.training else mean)[own]
+        return Posterior(mean, log_variance.clamp(min=self.config.least_log_variance))
 
     def read(self, z: Tensor) -> Tensor:
         """What the decoder reads of z, (..., width)."""
@@ -251,7 +264,7 @@ class CategoricalLatent(nn.Module):
         )
 
     def forward(self, h: Tensor) -> Categories:
-        logits = self.logits(h).view(len(h), self.config.variables, self.config.classes)
+        logits = wide(self.logits(h)).view(len(h), self.config.variables, self.config.classes)
         return Categories(logits.log_softmax(-1))
 
     def read(self, z: Tensor) -> Tensor:
@@ -284,7 +297,7 @@ class QuantisedLatent(nn.Module):
         self.register_buffer("total", torch.zeros_like(entries))
 
     def forward(self, h: Tensor) -> Quantised:
-        vectors = self.vectors(h).view(len(h), self.config.variables, self.config.embedding)
+        vectors = wide(self.vectors(h)).view(len(h), self.config.variables, self.config.embedding)
         distances = torch.cdist(vectors.detach().transpose(0, 1), self.codebook)  # (L, B, C)
         codes = distances.argmin(-1).t()
         variables = torch.arange(self.config.variables, device=h.device)
@@ -302,15 +315,24 @@ class QuantisedLatent(nn.Module):
         drawn at random (Dhariwal et al. 2020, "Jukebox", section 3.1), with a mean n. So the first
         batch brings all entries among the vectors, where else they would hardly be chosen.
         """
-        chosen = functional.one_hot(found.codes, self.config.classes).to(self.codebook)  # (B, L, C)
-        sums = torch.einsum("blc,bld->lcd", chosen, found.vectors)
+        vectors, codes = together(found.vectors), together(found.codes)
+        chosen = functional.one_hot(codes, self.config.classes).to(self.codebook)  # (B, L, C)
+        with torch.autocast(vectors.device.type, enabled=False):
+            sums = torch.einsum("blc,bld->lcd", chosen, vectors)
         self.count.lerp_(chosen.sum(0), 1 - decay)
         self.total.lerp_(sums, 1 - decay)
         mean = self.count.mean(1, keepdim=True)
         idle = self.count < IDLE * mean
-        drawn = torch.randint(len(found.vectors), idle.shape, device=idle.device)
+        anyone = drawn(
+            lambda shape, generator: torch.randint(
+                len(vectors), tuple(shape), device=idle.device, generator=generator
+            ),
+            idle.shape,
+            idle.device,
+            dim=None,
+        )
         variables = torch.arange(self.config.variables, device=idle.device)[:, None]
-        anew = mean[..., None] * found.vectors[drawn, variables]
+        anew = mean[..., None] * vectors[anyone, variables]
         self.count.copy_(torch.where(idle, mean, self.count))
         self.total.copy_(torch.where(idle[..., None], anew, self.total))
         self.codebook.copy_(self.total / self.count[..., None])

@@ -5,6 +5,7 @@ cut to cut (Dai et al. 2019).
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Literal, Self
 
 import torch
@@ -12,12 +13,14 @@ from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.utils.checkpoint import checkpoint
 
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.models.base import MODELS, ModelConfig
 from infolm.models.language import LanguageModel, Output
 from infolm.models.recurrent import DropoutConfig, Rate, SoftmaxConfig, count
+from infolm.nn.draws import drawing_again
 from infolm.nn.dropout import Rates, embedding_dropout, locked_dropout, step_dropout
 from infolm.nn.softmax import Softmax
 
@@ -64,6 +67,9 @@ class TransformerConfig(ModelConfig):
     tied: bool = Field(True, description="the softmax shares the embedding's weights")
     softmax: SoftmaxConfig = SoftmaxConfig()
     dropout: TransformerDropoutConfig = TransformerDropoutConfig()
+    activation_checkpointing: bool = Field(
+        False, description="compute the layers again in the backward pass, for want of memory"
+    )
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
@@ -276,7 +282,12 @@ class Transformer(LanguageModel):
         x = self.drop(x, self.rates.input, self.training)
         layers, after = [], []
         for block, memory in zip(self.blocks, memories, strict=True):
-            x, longer = block(x, memory, seen)
+            if self.config.activation_checkpointing and torch.is_grad_enabled():
+                x, longer = checkpoint(
+                    block, x, memory, seen, use_reentrant=False, context_fn=_drawn_again
+                )
+            else:
+                x, longer = block(x, memory, seen)
             layers.append(x)
             after.append(longer)
         hidden = self.norm(x)
@@ -302,6 +313,11 @@ class Transformer(LanguageModel):
         had = before if state[1] is None else state[1]
         read = (had + lengths_here).clamp(max=kept)
         return Output(rows(hidden), rows(dropped), list(map(rows, layers)), (newest, read))
+
+
+def _drawn_again() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    """Around a layer that is computed, and around the same when it is computed again."""
+    return nullcontext(), drawing_again()
 
 
 def _lengthened(memory: Memory, length: int) -> Memory:

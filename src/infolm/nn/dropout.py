@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from infolm.errors import InfolmError
+from infolm.nn.draws import drawn
 
 
 @dataclass
@@ -49,22 +50,29 @@ class Rates:
             setattr(self, field.name, rate)
 
 
-def mask(shape: Sequence[int], p: float, like: Tensor, copies: int = 1) -> Tensor:
+def mask(
+    shape: Sequence[int], p: float, like: Tensor, copies: int = 1, dim: int | None = None
+) -> Tensor:
     """Independent entries, 0 with probability p and else 1 / (1 - p), of the type of `like`.
 
-    copies: so many rows that follow each other, copies of one, have the same entries.
+    copies: so many rows that follow each other, copies of one, have the same entries. dim: that of
+    the batch's columns, if they have entries of their own; see `nn.draws`.
 
     Each takes 32 random bits, so p is met to 2^-32. PyTorch's own Bernoulli numbers cost several
     times as much on CPUs, where a matrix of weights to be masked is millions of them.
     """
     if copies > 1:
-        drawn = mask((shape[0] // copies, *shape[1:]), p, like)
-        return drawn.repeat_interleave(copies, 0)
-    count = math.prod(shape)
-    bits = torch.empty((count + 1) // 2, dtype=torch.int64, device=like.device)
-    halves = bits.random_(-(2**63), None).view(torch.int32)[:count].view(*shape)
+        single = mask((shape[0] // copies, *shape[1:]), p, like, dim=dim)
+        return single.repeat_interleave(copies, 0)
     threshold = min(round(p * 2**32), 2**32 - 1) - 2**31
-    return (halves >= threshold).to(like.dtype).mul_(1 / (1 - p))
+
+    def kept(shape: Sequence[int], generator: torch.Generator | None) -> Tensor:
+        count = math.prod(shape)
+        bits = torch.empty((count + 1) // 2, dtype=torch.int64, device=like.device)
+        bits.random_(-(2**63), None, generator=generator)
+        return bits.view(torch.int32)[:count].view(*shape) >= threshold
+
+    return drawn(kept, shape, like.device, dim).to(like.dtype).mul_(1 / (1 - p))
 
 
 def locked_dropout(
@@ -79,9 +87,9 @@ def locked_dropout(
     if not training or p == 0:
         return x
     if sizes is None:
-        return x * mask((1, *x.shape[1:]), p, x)
+        return x * mask((1, *x.shape[1:]), p, x, dim=1)
     sentence = torch.cat([torch.arange(size, device=x.device) for size in sizes.tolist()])
-    return x * mask((int(sizes[0]), x.shape[1]), p, x, copies)[sentence]
+    return x * mask((int(sizes[0]), x.shape[1]), p, x, copies, dim=0)[sentence]
 
 
 def step_dropout(
@@ -90,7 +98,7 @@ def step_dropout(
     """A new mask at each step: x (T, B, E) or (N, E), as is the mask; copies: as of `mask`."""
     if not training or p == 0:
         return x
-    return x * mask(x.shape, p, x, copies)
+    return x * mask(x.shape, p, x, copies, dim=1 if sizes is None else 0)
 
 
 def embedding_dropout(weight: Tensor, tokens: Tensor, p: float, training: bool) -> Tensor:

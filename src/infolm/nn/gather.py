@@ -1,9 +1,8 @@
 """Rows of all the processes that train together, each on its part of a batch.
 
-What is told apart in a batch may lie in any process. A loss that each process makes from what is
-gathered is the same in all of them, that of the whole batch; its gradient comes out as many times
-too large as there are processes, for which an average over them, as `DistributedDataParallel`
-takes it, makes up.
+What is told apart in a batch may lie in any process. Each process' loss is its share of the whole
+batch's, so that losses, and the gradients of weights, are summed over the processes; the gradient
+by gathered rows is that of the sum, and goes back to where the rows came from.
 """
 
 from typing import Any
@@ -27,6 +26,23 @@ def gather(rows: Tensor) -> Tensor:
     rows themselves.
     """
     return rows if processes()[1] == 1 else _Gather.apply(rows)
+
+
+def summed(rows: Tensor) -> Tensor:
+    """The sum of what all processes have, in place, without gradient: of arrays that each has
+    filled elsewhere and left at 0, the whole."""
+    if processes()[1] > 1:
+        distributed.all_reduce(rows)
+    return rows
+
+
+def own_rows(rows: Tensor) -> slice:
+    """Where the rows (n, ...) of this process stand in what `gather` gives."""
+    rank, count = processes()
+    if count == 1:
+        return slice(0, len(rows))
+    first = int(gather(torch.tensor([len(rows)], device=rows.device))[:rank].sum())
+    return slice(first, first + len(rows))
 
 
 class _Gather(torch.autograd.Function):

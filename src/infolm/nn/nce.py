@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from infolm.nn.draws import uniform
+
 
 class Noise:
     """q(w) proportional to (n(w) + 1)^power, with n the counts of a text.
@@ -30,8 +32,8 @@ class Noise:
 
     def draw(self, k: int) -> Tensor:
         """k words, each drawn by itself, (k,)."""
-        uniform = torch.rand(k, dtype=torch.double, device=self._cumulative.device)
-        return torch.searchsorted(self._cumulative, uniform, right=True)
+        places = uniform((k,), None, torch.double, self._cumulative.device)
+        return torch.searchsorted(self._cumulative, places, right=True)
 
     def log_ratio(self, scores: Tensor, words: Tensor, k: int) -> Tensor:
         """d(w) = s(w) - ln(k q(w)); the shape of `words` is that of the scores or of their end."""

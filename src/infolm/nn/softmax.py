@@ -12,7 +12,9 @@ kept for all tokens and components is their latent vectors, which are narrow.
 """
 
 import math
-from typing import Any, Literal
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -158,6 +160,20 @@ class _LogLikelihood(torch.autograd.Function):
         return *_with_gradients(y, log_weights, weight, bias, targets, -grad)[1:], None
 
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _in_full(method: Method) -> Method:
+    """In the weights' precision under autocast too, for a sum over a vocabulary is long."""
+
+    @wraps(method)
+    def precise(self: nn.Module, x: Tensor, *rest: Any, **named: Any) -> Any:
+        with torch.autocast(x.device.type, enabled=False):
+            return method(self, x, *rest, **named)
+
+    return cast(Method, precise)
+
+
 class Softmax(nn.Module):
     """p(w | x), a softmax over the vocabulary or a mixture of K of them.
 
@@ -231,13 +247,13 @@ class Softmax(nn.Module):
             return None
         counting, width = targets >= 0, len(self.projection)
         if not self.locked:
-            return mask((int(counting.sum()), samples, width), p, like)
+            return mask((int(counting.sum()), samples, width), p, like, dim=0)
         if sizes is None:
             columns = torch.arange(targets.shape[-1], device=like.device).expand(targets.shape)
         else:
             columns = torch.cat([torch.arange(n, device=like.device) for n in sizes.tolist()])
-        drawn = mask((int(columns.max()) + 1, samples, width), p, like)
-        return drawn[columns[counting]]
+        every = mask((int(columns.max()) + 1, samples, width), p, like, dim=0)
+        return every[columns[counting]]
 
     def _components(
         self, x: Tensor, weight: Tensor, kept: Tensor | None = None
@@ -257,6 +273,7 @@ class Softmax(nn.Module):
         y = y.reshape(tokens, samples * self.experts, weight.shape[1])
         return y, log_weights - math.log(samples)
 
+    @_in_full
     def nll_sum(
         self,
         x: Tensor,
@@ -279,6 +296,7 @@ class Softmax(nn.Module):
         counts = y.new_ones(len(words)) if counts is None else counts[targets >= 0].to(y.dtype)
         return _NegativeLogLikelihood.apply(y, log_weights, weight, self.bias, words, counts)
 
+    @_in_full
     def scores(
         self, x: Tensor, targets: Tensor, words: Tensor, embedding: Tensor
     ) -> tuple[Tensor, Tensor]:
@@ -294,6 +312,7 @@ class Softmax(nn.Module):
         own_bias, shared_bias = self.bias[gathered].split([len(targets), len(words)])
         return (y * own).sum(1) + own_bias, torch.addmm(shared_bias, y, shared.t())
 
+    @_in_full
     def log_likelihood(self, x: Tensor, targets: Tensor, embedding: Tensor) -> Tensor:
         """ln p(target | x) of each token, (N,), to differentiate with weights that depend on them;
         x: (N, H), targets: (N,). Where they do not, `nll_sum` costs three quarters of this."""

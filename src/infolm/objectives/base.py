@@ -1,12 +1,12 @@
 """What an objective is: a bound on the quantity we care about, with every term named."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from infolm.data.corpora import Corpus
 from infolm.data.feed import Feed
@@ -20,14 +20,16 @@ TIES = "ties"
 
 @dataclass
 class Estimate:
-    """An objective's value on a batch.
+    """An objective's value on a batch, or on a part of one.
 
-    loss: the scalar to minimise, in nats per token (or per whatever `count` counts).
+    loss: the scalar to minimise, in nats per token (or per whatever `count` counts); of a part, its
+    share of the batch's, so that the losses of all parts add up to that (`data.parts.share`).
     terms: its parts by name, without gradient, each in its own natural unit; `nll` is one of them
     where the objective is the main one.
     count: how many tokens the average is over. per: how many of whatever a term is a mean over, by
     its name, where that is not the tokens: `count` decides how much a batch weighs in the records.
-    carry: what the objective wants back at the next batch (the hidden state of a stream).
+    carry: what the objective wants back at the next batch (the hidden state of a stream). sums:
+    numbers that a `Stateful` objective is told after the step, summed over all parts.
     """
 
     loss: Tensor
@@ -35,6 +37,7 @@ class Estimate:
     count: int
     carry: Any = field(default=None, repr=False)
     per: Mapping[str, int] = field(default_factory=dict)
+    sums: Sequence[float] = ()
 
 
 class Objective(Protocol):
@@ -46,11 +49,16 @@ class Objective(Protocol):
 class Stateful(ABC):
     """An objective with a course of its own: a weight that rises, a phase that ends.
 
-    The loop keeps its state in checkpoints and tells it what happens.
+    The loop keeps its state in checkpoints and tells it what happens. A call changes nothing: a
+    batch may come in parts.
     """
 
     @abstractmethod
     def __call__(self, model: Any, batch: Any, carry: Any) -> Estimate: ...
+
+    def stepped(self, sums: Sequence[float]) -> None:
+        """Called after each batch with the `Estimate.sums` of all its parts, added up."""
+        return
 
     def validated(
         self, events: Sequence[str], progress: float, terms: Mapping[str, float]
@@ -76,6 +84,10 @@ class Learner(Stateful):
 
     The loop steps it together with the model, and keeps it beside the best weights too.
     """
+
+    @abstractmethod
+    def parameters(self) -> Iterable[nn.Parameter]:
+        """Its weights, whose gradients are summed over the processes before a step."""
 
     @abstractmethod
     def step(self) -> None:
@@ -146,6 +158,10 @@ class ObjectiveConfig(Section):
         """What else is wrong with a recipe whose sections are of the right kinds, in a sentence."""
         return None
 
+    def by_parts(self, model: Any) -> str:
+        """What differs where a batch is read in parts, one after another; mostly nothing."""
+        return ""
+
 
 OBJECTIVES: Registry[ObjectiveConfig] = Registry("infolm.objectives")
 
@@ -167,6 +183,10 @@ class RegulariserConfig(Section):
     def fault(self, recipe: Any) -> str | None:
         """Why it cannot be added to this recipe, in a sentence."""
         return None
+
+    def by_parts(self, model: Any) -> str:
+        """As of an objective."""
+        return ""
 
 
 REGULARISERS: Registry[RegulariserConfig] = Registry("infolm.objectives")

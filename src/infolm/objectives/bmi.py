@@ -9,7 +9,7 @@ itself says: it learns to go on with sentences from near by, weighted by the cri
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar, NamedTuple
 
@@ -22,19 +22,22 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from infolm.data.corpora import Corpus
 from infolm.data.pairs import (
+    Documents,
     HeldOutPairs,
     NeighbourPairs,
     PairBatch,
-    Sentences,
+    documents,
     segments,
-    sentences,
 )
+from infolm.data.parts import share
 from infolm.data.stream import PADDING
 from infolm.errors import InfolmError
 from infolm.information import bounds
 from infolm.information.critics import BMI_HIDDEN, Critic, FiveWay
 from infolm.information.ties import above
 from infolm.models.language import LanguageModel
+from infolm.nn.contrast import wide
+from infolm.nn.gather import gather, own_rows
 from infolm.objectives.base import REGULARISERS, Estimate, Learner, RegulariserConfig, Setup
 from infolm.optimisation.optimisers import load_optimiser
 from infolm.section import Section
@@ -107,7 +110,7 @@ class BmiConfig(RegulariserConfig):
         """Pairs of a split that the critic is read on; None where there are too few."""
         return HeldOutPairs.draw(self._cut(corpus, split), self.batch, self.segment or self.longest)
 
-    def text(self, corpus: Corpus) -> Sentences:
+    def text(self, corpus: Corpus) -> Documents:
         """The training split as the sentences that are read, none above the limit."""
         found = self._cut(corpus, "train")
         sizes = np.diff(found.bounds)
@@ -120,12 +123,15 @@ class BmiConfig(RegulariserConfig):
             )
         return found
 
-    def _cut(self, corpus: Corpus, split: str) -> Sentences:
+    def _cut(self, corpus: Corpus, split: str) -> Documents:
         tokens, tokenizer = corpus.splits[split].tokens, corpus.tokenizer
         if self.segment:
             return segments(tokens, self.segment)
         ends = [tokenizer.number(end, "regularisers.bmi.ends") for end in self.ends]
-        return sentences(tokens, tokenizer.eos, ends, corpus.heading)
+        return documents(tokens, tokenizer.eos, ends, corpus.heading)
+
+    def by_parts(self, model: Any) -> str:
+        return "pairs of sentences are compared within a part"
 
     def fault(self, recipe: Any) -> str | None:
         if recipe.model.capability != "language":
@@ -167,7 +173,7 @@ def encode(model: LanguageModel, sentences: Tensor) -> Tensor:
     output = model(packed, model.initial_state(sentences.shape[1]))
     rows = torch.cat(output.layers, -1)
     hidden, _ = pad_packed_sequence(packed._replace(data=rows), padding_value=-torch.inf)
-    return hidden.amax(0)
+    return wide(hidden.amax(0))
 
 
 def continued(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -215,6 +221,10 @@ def accuracy(positive: Tensor, negative: Tensor) -> Tensor:
     """
     right, wrong = (above(scores).to(scores.dtype) for scores in (positive, negative))
     return (right.mean(-1) + 1 - wrong.mean((-2, -1))) / 2
+
+
+def _pairs(batch: PairBatch) -> int:
+    return int(batch.x.shape[1])
 
 
 class Reading(NamedTuple):
@@ -299,8 +309,9 @@ class Bmi(Learner):
         self.phase_two = config.phase_two and config.switch == 0
 
     def __call__(self, model: LanguageModel, batch: PairBatch, carry: None) -> Estimate:
-        x, y = encode(model, beside([batch.x, batch.y])).chunk(2)
-        positive, negative = bounds.contrast(self.critic(x, y))
+        # Every process compares the pairs of all, and its loss is its share of the same number.
+        x, y = map(gather, encode(model, beside([batch.x, batch.y])).chunk(2))
+        positive, negative = bounds.contrast(wide(self.critic(x, y)))
         information = bounds.jensen_shannon(positive, negative)
         loss = -information
         with torch.no_grad():
@@ -313,7 +324,8 @@ class Bmi(Learner):
             raml, said = self._raml(model, batch)
             loss = loss + self._share(len(positive)) * raml
             terms |= said
-        return Estimate(loss, {"loss": loss.detach(), **terms}, len(positive))
+        terms = {"loss": loss.detach(), **terms}
+        return Estimate(share(batch, _pairs) * loss, terms, _pairs(batch))
 
     def _share(self, pairs: int) -> float:
         """What R is multiplied by in the loss, which has a weight of its own."""
@@ -322,18 +334,19 @@ class Bmi(Learner):
 
     def _raml(self, model: LanguageModel, batch: PairBatch) -> tuple[Tensor, dict[str, Tensor]]:
         reward = self.reward(model, batch)
-        weights = importance_weights(reward, batch.log_proposal, self.config.temperature)
-        nll = continuation_nll(model, batch.x, batch.drawn, weights)
-        raml = nll / lengths(batch.drawn).float().mean()
+        log_proposal, own = gather(batch.log_proposal), own_rows(batch.log_proposal)
+        weights = importance_weights(reward, log_proposal, self.config.temperature)
+        nll = gather(continuation_nll(model, batch.x, batch.drawn, weights[own])[None]).sum()
+        raml = nll / gather(lengths(batch.drawn)).float().mean()
         effective = 1 / (len(weights) * weights.square().sum())
         return raml, {"raml": raml.detach(), "reward": reward.mean(), "effective": effective}
 
     def reward(self, model: LanguageModel, batch: PairBatch) -> Tensor:
-        """r of each sentence that was drawn, (M,)."""
+        """r of each sentence that was drawn, (M,), in all processes."""
         with without_dropout(model, self.critic):
             read = encode(model, beside([batch.x, batch.y, batch.drawn]))
             x, y, drawn = read.chunk(3)
-            return paired(self.critic, x, drawn) - paired(self.critic, x, y)
+            return gather(paired(self.critic, x, drawn) - paired(self.critic, x, y))
 
     def read(self, model: LanguageModel, held_out: HeldOutPairs) -> dict[str, Reading]:
         """What the critic knows of pairs that nothing was learnt from; see `read_scores`."""
@@ -364,6 +377,9 @@ class Bmi(Learner):
             if stderr is not None:
                 found[f"{name}{STDERR}"] = stderr
         return found
+
+    def parameters(self) -> Iterable[nn.Parameter]:
+        return self.critic.parameters()
 
     def step(self) -> None:
         self.optimiser.step()

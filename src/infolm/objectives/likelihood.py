@@ -6,8 +6,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from infolm.data.parts import share
 from infolm.data.stream import Batch
 from infolm.models.language import LanguageModel, Output, State
+from infolm.nn.contrast import wide
+from infolm.nn.draws import side_by_side, uniform
 from infolm.objectives.base import OBJECTIVES, Estimate, Needs, ObjectiveConfig, Setup
 
 
@@ -58,7 +61,7 @@ def temporal_activation_penalty(hidden: Tensor, counted: Tensor | None = None) -
 
 
 def _mean_square(x: Tensor, counted: Tensor | None) -> Tensor:
-    return (x if counted is None else x[counted]).square().mean()
+    return wide(x if counted is None else x[counted]).square().mean()
 
 
 def carried_on(streams: int, samples: int, state_reset: float) -> Tensor:
@@ -67,7 +70,8 @@ def carried_on(streams: int, samples: int, state_reset: float) -> Tensor:
     With probability `state_reset` a stream starts anew, as a text does that is measured (the
     program of Melis et al. 2020 has 0.01).
     """
-    return (torch.rand(streams) >= state_reset).repeat(samples)
+    drawn = uniform((streams,), 0, torch.float, torch.device("cpu"))
+    return (drawn >= state_reset).repeat(samples)
 
 
 def read(
@@ -87,7 +91,13 @@ def read(
         carry = model.initial_state(streams * samples)
     elif model.training and state_reset:
         carry = model.kept(carry, carried_on(streams, samples, state_reset).to(model.device))
-    return model(batch.tokens.repeat(1, samples), carry)
+    with side_by_side(samples):
+        return model(batch.tokens.repeat(1, samples), carry)
+
+
+def counted_tokens(batch: Batch) -> int:
+    """Those that are predicted and no padding."""
+    return int((batch.targets >= 0).sum())
 
 
 def regularised(
@@ -95,24 +105,29 @@ def regularised(
     loss: Tensor,
     terms: dict[str, Tensor],
     output: Output,
-    targets: Tensor,
+    batch: Batch,
     config: ActivationConfig,
 ) -> Estimate:
-    """`loss`, a mean over the targets that are no padding, with `config`'s penalties on `output`.
+    """The batch's share of `loss`, a mean over its targets that are no padding, with `config`'s
+    penalties on `output`.
 
-    The output's state is carried on, without gradient. targets: (T, B).
+    The output's state is carried on, without gradient.
     """
+    targets = batch.targets
     counted = targets >= 0
     count = int(counted.sum())
+    own = share(batch, counted_tokens)
+    loss = own * loss
     samples = output.dropped.shape[1] // targets.shape[1]
     padded = None if count == targets.numel() else counted.repeat(1, samples)
     if config.ar:
         ar = activation_penalty(output.dropped, padded)
-        loss = loss + config.ar * ar
+        loss = loss + own * config.ar * ar
         terms["ar"] = ar.detach()
     if config.tar:
         tar = temporal_activation_penalty(output.hidden, padded)
-        loss = loss + config.tar * tar
+        changes = share(batch, lambda each: (each.targets[1:] >= 0).sum())
+        loss = loss + changes * config.tar * tar
         terms["tar"] = tar.detach()
     return Estimate(loss, terms, count, model.detached(output.state))
 
@@ -140,4 +155,4 @@ class Likelihood:
             x = x.unflatten(1, (samples, -1)).transpose(1, 2)
         nll = model.nll_sum(x, batch.targets) / (batch.targets >= 0).sum()
         terms = {"nll": nll.detach()}
-        return regularised(model, nll, terms, output, batch.targets, self.config)
+        return regularised(model, nll, terms, output, batch, self.config)

@@ -7,6 +7,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from infolm.data.parts import share
 from infolm.data.sequences import SequenceBatch
 from infolm.models.encoder import Encoder
 from infolm.nn.contrast import LOG_ZERO, info_nce, log_sum_exp, wide
@@ -79,6 +80,9 @@ class InfoWordConfig(NegativesConfig):
 
     former_defaults: ClassVar[Mapping[str, Any]] = {"dim_pairs": "all"}
 
+    def by_parts(self, model: Any) -> str:
+        return "n-grams are told from those of the same part" if self.lambda_dim else ""
+
     def build(self, setup: Setup) -> "InfoWord":
         return InfoWord(self, self.among(setup), setup.corpus.tokenizer.special.pad)
 
@@ -93,7 +97,14 @@ def words_in_context(
     anchors = model.head(hidden.flatten(0, 1)[batch.places])
     length = batch.tokens.shape[1]
     table = Table(model.embedding, model.head.bias)
-    return among(anchors, batch.words, table, batch.places // length)
+    every = None
+    if batch.whole is not None:
+        every = torch.from_numpy(batch.whole.batch.words).to(anchors.device)
+    return among(anchors, batch.words, table, batch.places // length, every)
+
+
+def _hidden_words(batch: SequenceBatch) -> int:
+    return len(batch.words)
 
 
 class Masked:
@@ -107,7 +118,8 @@ class Masked:
         self.among = among
 
     def __call__(self, model: Encoder, batch: SequenceBatch, carry: None) -> Estimate:
-        return words_in_context(model, model(batch.tokens), batch, self.among).estimate()
+        found = words_in_context(model, model(batch.tokens), batch, self.among)
+        return found.estimate(share(batch, _hidden_words))
 
 
 class InfoWord:
@@ -130,19 +142,22 @@ class InfoWord:
 
     def __call__(self, model: Encoder, batch: SequenceBatch, carry: None) -> Estimate:
         config, hidden = self.config, model(batch.tokens)
-        words = words_in_context(model, hidden, batch, self.among).estimate()
+        found = words_in_context(model, hidden, batch, self.among)
+        words = found.estimate(share(batch, _hidden_words))
         if not config.lambda_dim:
             return Estimate(config.lambda_mlm * words.loss, words.terms, words.count)
         ngrams = model(batch.ngrams, mask=(batch.ngrams != self.pad).long())
         pairs = ngrams_of_sequences(hidden[:, 0], ngrams[:, 0], batch.owners)
+        own = share(batch, lambda each: len(each.owners))
         if config.dim_pairs == "masked":
             pairs = Contrast(pairs.value[batch.masked], pairs.size[batch.masked])
-        lost = pairs.estimate()
+            own = share(batch, lambda each: int(each.masked.sum()))
+        lost = pairs.estimate(own)
         loss = config.lambda_mlm * words.loss + config.lambda_dim * lost.loss
         terms = dict(words.terms)
         if lost.count:  # a very small batch may have no such pair
-            terms |= {"dim": lost.loss.detach(), "dim_information": lost.terms["information"]}
-        terms["loss"] = loss.detach()
+            terms |= {"dim": lost.terms["nll"], "dim_information": lost.terms["information"]}
+        terms["loss"] = config.lambda_mlm * terms["nll"] + config.lambda_dim * lost.terms["nll"]
         per = {"dim": lost.count, "dim_information": lost.count}
         return Estimate(loss, terms, words.count, per=per)
 

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from infolm.models.latent import Posterior, log_prior
+from infolm.nn.gather import gather
 from infolm.objectives.base import OBJECTIVES, Needs, Setup
 from infolm.objectives.sentence import (
     GAUSSIAN_SENTENCES,
@@ -42,6 +43,6 @@ class Mim(SentenceObjective):
     def training_penalty(
         self, posterior: Posterior, z: Tensor
     ) -> tuple[Tensor, dict[str, Tensor | float]]:
-        lowest = posterior.log_variance.min()
+        lowest = gather(posterior.log_variance.detach()).min()
         floored = (posterior.log_variance == lowest).float().mean()
         return self.penalty(posterior, z).mean(), {"floored": floored}

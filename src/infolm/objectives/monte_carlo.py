@@ -1,12 +1,14 @@
 """Mutual-information constrained Monte Carlo objectives (Melis 2023, chapter 5)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Any, ClassVar, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from infolm.data.parts import share
 from infolm.data.sentences import SentenceBatch
 from infolm.models.latent import Proposal
 from infolm.objectives.base import OBJECTIVES, Estimate, Needs, Releases, Setup, Stateful
@@ -182,10 +184,10 @@ class MonteCarlo(Stateful):
         maximised = surrogate(known[0], log_p, log_ratio, log_q, kl) / batch.sentences
         value = known[0].value
         tokens = int(lengths.sum())
-        self._heard(float(value.sum()) / tokens)
         terms = self.terms(draws, tokens)
         per = dict.fromkeys(terms, batch.sentences) | {"nll": tokens}
-        return Estimate(_with_value(-maximised, -value.mean()), terms, tokens, per=per)
+        loss = share(batch, attrgetter("sentences")) * _with_value(-maximised, -value.mean())
+        return Estimate(loss, terms, tokens, per=per, sums=(float(value.sum()), tokens))
 
     def terms(self, draws: Draws, tokens: int) -> dict[str, Tensor]:
         """What is recorded of a batch with so many tokens."""
@@ -203,8 +205,9 @@ class MonteCarlo(Stateful):
             return torch.zeros_like(lengths)
         return self.mean / max(1 - DECAY**self.batches, 1e-12) * lengths
 
-    def _heard(self, per_token: float) -> None:
-        self.mean = DECAY * self.mean + (1 - DECAY) * per_token
+    def stepped(self, sums: Sequence[float]) -> None:
+        objective, tokens = sums
+        self.mean = DECAY * self.mean + (1 - DECAY) * (objective / tokens)
         self.batches += 1
 
     def state_dict(self) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class Nce:
         output = read(model, batch, carry, state_reset=self.config.state_reset)
         rows, targets = counted(output.dropped, batch.targets)
         loss, terms = self._contrast(model, rows.squeeze(1), targets)
-        return regularised(model, loss, terms, output, batch.targets, self.config)
+        return regularised(model, loss, terms, output, batch, self.config)
 
     def _contrast(
         self, model: LanguageModel, x: Tensor, targets: Tensor

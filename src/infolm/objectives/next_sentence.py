@@ -7,12 +7,12 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
+from infolm.data.parts import share
 from infolm.data.sentence_pairs import SentencePairBatch
 from infolm.information import ties
 from infolm.information.bounds import jensen_shannon_information
 from infolm.models.encoder import Encoder
-from infolm.nn.contrast import info_nce
-from infolm.nn.gather import gather
+from infolm.nn.contrast import info_nce, wide
 from infolm.objectives.base import OBJECTIVES, TIES, Estimate, Needs, Setup
 from infolm.objectives.encoding import PIECES, EncoderObjectiveConfig
 from infolm.objectives.words import Contrast
@@ -44,7 +44,6 @@ def local_form(scores: Tensor) -> Estimate:
     At its minimum f is the pointwise mutual information of the sentences. True and drawn ones weigh
     alike, whatever their numbers: ln 2 where f = 0. `information` is the bound of such a critic.
     """
-    scores = gather(scores)
     positive, negative = scores[:, 0], scores[:, 1:]
     loss = (functional.softplus(-positive).mean() + functional.softplus(negative).mean()) / 2
     information = jensen_shannon_information(positive.detach(), negative.detach())
@@ -75,9 +74,11 @@ class NextSentence:
         tokens, mask, segments = (
             x.flatten(0, 1) for x in (batch.tokens, batch.mask, batch.segments)
         )
-        scores = (model(tokens, mask, segments)[:, 0] @ model.psi).view(batch.tokens.shape[:2])
+        scores = wide(model(tokens, mask, segments)[:, 0] @ model.psi)
+        scores = scores.view(batch.tokens.shape[:2])
         estimate = self.form(scores)
+        estimate.loss = share(batch, lambda each: len(each.tokens)) * estimate.loss
         better, tied = ties.standing(scores, scores[:, 0])
-        estimate.terms["accuracy"] = gather(ties.first(better, tied)).mean()
-        estimate.terms[TIES] = gather((tied > 1).float()).mean()
+        estimate.terms["accuracy"] = ties.first(better, tied).mean()
+        estimate.terms[TIES] = (tied > 1).float().mean()
         return estimate

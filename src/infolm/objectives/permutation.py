@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
+from infolm.data.parts import share
 from infolm.data.sequences import SequenceBatch
 from infolm.models.encoder import Encoder
 from infolm.objectives.base import OBJECTIVES, Estimate, Needs, Setup
@@ -73,4 +74,5 @@ class Permutation:
         queries = model(batch.tokens, hidden_from=mask, targets=rows)
         anchors = model.head(queries.flatten(0, 1)[chosen])
         table = Table(model.embedding, model.head.bias)
-        return among_vocabulary(anchors, batch.words, table).estimate()
+        own = share(batch, lambda each: len(each.words))
+        return among_vocabulary(anchors, batch.words, table).estimate(own)

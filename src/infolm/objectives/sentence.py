@@ -1,14 +1,16 @@
 """Objectives of sentence models: what they have in common, and the plain auto-encoder."""
 
 from abc import abstractmethod
+from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
-import torch
 from torch import Tensor
 
+from infolm.data.parts import share
 from infolm.data.sentences import SentenceBatch
 from infolm.models.latent import Posterior
 from infolm.models.sentence import SentenceModel
+from infolm.nn.draws import normal
 from infolm.objectives.base import OBJECTIVES, Estimate, Needs, ObjectiveConfig, Setup, Stateful
 
 
@@ -22,6 +24,10 @@ class LatentObjectiveConfig(ObjectiveConfig):
     needs: ClassVar[Needs] = {"model.capability": ("latent",), "feed.gives": ("sentences",)}
     has_distribution: ClassVar[bool] = True
     spread: ClassVar[float] = 1.0
+
+    def by_parts(self, model: Any) -> str:
+        normalised = getattr(model.latent, "batch_norm", None) is not None
+        return "codes are normalised over a part" if normalised else ""
 
     @property
     def bound(self) -> str:
@@ -63,13 +69,16 @@ class SentenceObjective(Stateful):
         nll = model.nll_sum(hidden, batch.targets)
         penalty, said = self.training_penalty(posterior, z)
         loss = nll / batch.sentences + penalty
+        own = share(batch, attrgetter("sentences"))
         kl = posterior.kl().sum(1).mean()
         per_sentence = {"kl": kl.detach(), "loss": loss.detach(), **said}
         terms = {"nll": nll.detach() / batch.tokens, **per_sentence}
-        return Estimate(loss, terms, batch.tokens, per=dict.fromkeys(per_sentence, batch.sentences))
+        per = dict.fromkeys(per_sentence, batch.sentences)
+        return Estimate(own * loss, terms, batch.tokens, per=per)
 
     def _drawn(self, posterior: Posterior) -> Tensor:
-        return self.code(posterior, torch.randn_like(posterior.mean))
+        mean = posterior.mean
+        return self.code(posterior, normal(mean.shape, 0, mean.dtype, mean.device))
 
     def state_dict(self) -> dict[str, Any]:
         return {}

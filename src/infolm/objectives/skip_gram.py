@@ -6,10 +6,10 @@ import torch
 from pydantic import Field, model_validator
 from torch.nn import functional
 
+from infolm.data.parts import share
 from infolm.data.windows import WindowBatch
 from infolm.models.encoder import Encoder
-from infolm.nn.contrast import info_nce, log_sum_exp
-from infolm.nn.gather import gather
+from infolm.nn.contrast import info_nce, log_sum_exp, wide
 from infolm.nn.nce import Noise
 from infolm.objectives.base import OBJECTIVES, Estimate, Needs, Setup
 from infolm.objectives.encoding import ALL_WORDS, EncoderObjectiveConfig
@@ -91,16 +91,17 @@ class SkipGram:
         kinds, place = batch.centres.unique(return_inverse=True)
         anchors = model.embedding[kinds]
         positive = (anchors[place] * model.context[batch.contexts]).sum(1)
+        own = share(batch, lambda each: len(each.centres))
         if self.noise is None:
             total = log_sum_exp(anchors, model.context)[place]
             size = torch.full_like(total, len(model.context)).log()
-            return Contrast(positive - total + size, size).estimate()
+            return Contrast(positive - total + size, size).estimate(own)
         drawn = model.context[self.noise.draw(self.config.noise)]
         if self.config.form == "local":
-            noise = functional.softplus(anchors @ drawn.T).mean(1)[place]
-            losses = gather(functional.softplus(-positive) + self.config.per_pair * noise)
+            noise = functional.softplus(wide(anchors @ drawn.T)).mean(1)[place]
+            losses = functional.softplus(-positive) + self.config.per_pair * noise
             loss = losses.mean()
-            return Estimate(loss, {"nll": loss.detach()}, len(losses))
+            return Estimate(own * loss, {"nll": loss.detach()}, len(losses))
         others = log_sum_exp(anchors, drawn)[place]
         count = torch.full_like(others, len(drawn))
-        return Contrast(*info_nce(positive, others, count)).estimate()
+        return Contrast(*info_nce(positive, others, count)).estimate(own)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -12,6 +12,7 @@ from torch import Tensor
 from infolm.data.sentences import SentenceBatch
 from infolm.models.latent import Posterior
 from infolm.models.sentence import SentenceModel
+from infolm.nn.gather import gather
 from infolm.objectives.base import OBJECTIVES, Estimate, Needs, Setup
 from infolm.objectives.sentence import (
     GAUSSIAN_SENTENCES,
@@ -60,6 +61,10 @@ class VaeConfig(LatentObjectiveConfig):
         False, description="the encoder learns alone until it has caught up with the decoder"
     )
 
+    def by_parts(self, model: Any) -> str:
+        free = "the KL is free of cost up to its limit in each part" if self.free_bits.nats else ""
+        return ", ".join(filter(None, (free, super().by_parts(model))))
+
     def build(self, setup: Setup) -> "Vae":
         return Vae(self)
 
@@ -90,9 +95,10 @@ def beyond_free(kl: Tensor, config: FreeBitsConfig) -> Tensor:
         per dimension    sum_d max(nats, 1/B sum_i kl_id)         (Kingma et al. 2016, eq. 15)
         per sentence     max(nats, 1/B sum_i sum_d kl_id)
 
-    With 0 nats both are the mean over sentences of the sum over dimensions.
+    With 0 nats both are the mean over sentences of the sum over dimensions. The batch is that of
+    all processes.
     """
-    means = kl.mean(0)
+    means = gather(kl).mean(0)
     if config.per == "sentence":
         means = means.sum()[None]
     return means.clamp(min=config.nats).sum()
@@ -188,11 +194,14 @@ class Vae(SentenceObjective):
         if self.lag.aggressive:
             with frozen(model, encoder=self.lag.waited):
                 estimate = super().__call__(model, batch, carry)
-            self.lag.took(float(estimate.terms["loss"]) * batch.sentences, batch.tokens)
-        else:
-            estimate = super().__call__(model, batch, carry)
+            loss = float(estimate.terms["loss"])
+            return replace(estimate, sums=(loss * batch.sentences, batch.tokens))
+        return super().__call__(model, batch, carry)
+
+    def stepped(self, sums: Sequence[float]) -> None:
+        if self.lag.aggressive:
+            self.lag.took(sums[0], int(sums[1]))
         self.batches += 1
-        return estimate
 
     def validated(
         self, events: Sequence[str], progress: float, terms: Mapping[str, float]

@@ -1,10 +1,12 @@
 """VQ-VAE: the code is the nearest entry of a codebook (van den Oord et al. 2017)."""
 
+from operator import attrgetter
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor
 
+from infolm.data.parts import share
 from infolm.data.sentences import SentenceBatch
 from infolm.models.latent import Quantised
 from infolm.objectives.base import OBJECTIVES, Estimate, Needs, Setup
@@ -22,6 +24,9 @@ class VqConfig(LatentObjectiveConfig):
         0.25, gt=0, description="beta: what it costs the encoder to be far from the entries"
     )
     decay: float = Field(0.99, ge=0, lt=1, description="of the running means that the entries are")
+
+    def by_parts(self, model: Any) -> str:
+        return "codebooks follow each part in turn"
 
     def build(self, setup: Setup) -> "Vq":
         return Vq(self)
@@ -62,7 +67,7 @@ class Vq:
         model.latent.follow(proposal, self.config.decay)
         terms = {**self.terms(draws, tokens), "commitment": distance.mean().detach()}
         per = dict.fromkeys(terms, batch.sentences) | {"nll": tokens}
-        return Estimate(loss, terms, tokens, per=per)
+        return Estimate(share(batch, attrgetter("sentences")) * loss, terms, tokens, per=per)
 
     def terms(self, draws: Draws, tokens: int) -> dict[str, Tensor]:
         """What is recorded of a batch with so many tokens."""

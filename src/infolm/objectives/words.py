@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from infolm.nn.contrast import LOG_ZERO, Weights, info_nce, log_sum_exp, wide
-from infolm.nn.gather import gather
 from infolm.nn.nce import Noise
 from infolm.objectives.base import Estimate
 
@@ -18,18 +17,18 @@ class Contrast(NamedTuple):
     value: Tensor
     size: Tensor
 
-    def estimate(self) -> Estimate:
+    def estimate(self, share: float = 1.0) -> Estimate:
         """loss = ln |B| - InfoNCE, the cross entropy of telling b from the rest of B.
 
-        That is `nll`; `information` is the bound, in nats per pair. The means are over the pairs of
-        all processes, and 0 where there is none.
+        That is `nll`; `information` is the bound, in nats per pair. Both are means over the pairs,
+        and 0 where there is none. share: of the pairs in those of the whole batch.
         """
-        losses, values = gather(self.size - self.value), gather(self.value.detach())
+        losses, values = self.size - self.value, self.value.detach()
         if not len(losses):
             return Estimate(losses.sum(), {"nll": values.sum(), "information": values.sum()}, 0)
         loss = losses.mean()
         terms = {"nll": loss.detach(), "information": values.mean()}
-        return Estimate(loss, terms, len(losses))
+        return Estimate(share * loss, terms, len(losses))
 
 
 class Table(NamedTuple):
@@ -66,16 +65,19 @@ def among_samples(anchors: Tensor, words: Tensor, table: Table, drawn: Tensor) -
     return Contrast(*info_nce(table.of(words).scores(anchors), total, count))
 
 
-def among_batch(anchors: Tensor, words: Tensor, table: Table, groups: Tensor) -> Contrast:
+def among_batch(
+    anchors: Tensor, words: Tensor, table: Table, groups: Tensor, every: Tensor | None = None
+) -> Contrast:
     """B is the true word and those of the other sequences of the batch, each as often as it is
     there: a sample of the unigram distribution that costs no drawing (Kong et al. 2020, section
     5.2; 70,000 words of a batch).
 
     groups: (N,), the sequence of each anchor and word, rising. A word's scores are the same
     wherever it stands, so they are made once and weighted by its count: never more than V of them.
-    The other sequences are those of all processes; one that has no other has a B of one word.
+    every: (M,), the words of the whole batch, where these are a part of it. A sequence that has no
+    other has a B of one word.
     """
-    kinds, everywhere = gather(words).unique(return_counts=True)
+    kinds, everywhere = (words if every is None else every).unique(return_counts=True)
     others = table.of(kinds)
     anchors = wide(anchors)  # bfloat16 cannot count to 300
     place = torch.searchsorted(kinds, words)
@@ -104,8 +106,8 @@ def elsewhere(place: Tensor, groups: Tensor, everywhere: Tensor, dtype: torch.dt
     return weights
 
 
-Among = Callable[[Tensor, Tensor, Table, Tensor], Contrast]
-"""One of the three above, as (anchors, words, table, groups)."""
+Among = Callable[[Tensor, Tensor, Table, Tensor, Tensor | None], Contrast]
+"""One of the three above, as (anchors, words, table, groups, words of the whole batch)."""
 
 
 def among(negatives: str, noise: Noise | None, count: int) -> Among:
@@ -114,7 +116,7 @@ def among(negatives: str, noise: Noise | None, count: int) -> Among:
         return among_batch
     if negatives == "unigram":
         assert noise is not None
-        return lambda anchors, words, table, _: among_samples(
+        return lambda anchors, words, table, *_: among_samples(
             anchors, words, table, noise.draw(count)
         )
-    return lambda anchors, words, table, _: among_vocabulary(anchors, words, table)
+    return lambda anchors, words, table, *_: among_vocabulary(anchors, words, table)

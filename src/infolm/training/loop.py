@@ -5,7 +5,8 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -15,17 +16,18 @@ from lightning_fabric import Fabric
 from pydantic import Field
 from torch import nn, optim
 
-from infolm import files
 from infolm.averaging.base import MEAN, RAW, Averager
 from infolm.averaging.tail import worse_than_recent
 from infolm.data.feed import Feed
 from infolm.errors import InfolmError, Interrupted, RunError
+from infolm.nn.draws import drawing
 from infolm.objectives.base import Estimate, Learner, Objective, Stateful
 from infolm.optimisation.optimisers import load_optimiser
 from infolm.optimisation.schedule import Schedule
 from infolm.section import Section
-from infolm.training import checkpoint
-from infolm.training.run import MetricsLog, RunFolder
+from infolm.training import checkpoint, processes
+from infolm.training.parts import Parts
+from infolm.training.run import Log, RunFolder
 
 Precision = Literal["32-true", "bf16-mixed"]
 BLOWN_UP = 1.0
@@ -37,6 +39,8 @@ RECOVERIES = 50
 
 
 COUNT = "count"
+SAVE, STOP = 1, 2
+"""What a process wants after a step: a checkpoint, or a checkpoint and the end."""
 
 
 class TrainConfig(Section):
@@ -58,19 +62,25 @@ class TrainConfig(Section):
         False, description="after divergence go on from the best validation, at 0.9 of the rate"
     )
     log_every: int = Field(20, ge=1, description="steps between records in metrics.jsonl")
+    accumulate: int = Field(
+        1, ge=1, description="parts of a batch read one after another, for want of memory"
+    )
     accelerator: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda if there")
     precision: Precision = Field("32-true", description="bf16-mixed needs hardware for it")
 
 
 @dataclass
 class Term:
-    """One summand of training: its own feed, objective and weight."""
+    """One summand of training: its own feed, objective and weight.
+
+    carries: what the objective wants back, by the number of the part of the batch.
+    """
 
     name: str
     feed: Feed
     objective: Objective
     weight: float = 1.0
-    carry: Any = None
+    carries: dict[int, Any] = field(default_factory=dict)
 
 
 class Validation(NamedTuple):
@@ -105,6 +115,27 @@ class Watcher(Protocol):
     def say(self, text: str) -> None: ...
 
 
+class Nobody:
+    """A watcher that looks away, as those of all processes but the first do."""
+
+    def step(self, progress: float, nll: float, tokens: int) -> None:
+        return
+
+    def validated(self, step: int, progress: float, loss: float) -> None:
+        return
+
+    def say(self, text: str) -> None:
+        return
+
+
+class Taken(NamedTuple):
+    """A step that was taken: its loss, and of the first term nats per token and tokens."""
+
+    loss: float
+    nll: float
+    tokens: int
+
+
 class Diverged(RunError):
     """The loss, or its gradient, is no longer a finite number."""
 
@@ -113,11 +144,11 @@ class Loop:
     """Trains `model` on the sum of `terms` and leaves the best weights in the run's folder.
 
     A step draws a batch from each term's feed, adds the weighted losses, and takes one step of the
-    optimiser, and of that of each term that learns itself. `validate` measures the present weights;
-    `judge`, if given, gives the losses that the averager goes by in the place of those.
-    Everything that decides what comes next is in
-    `state_dict`, so that a run that is killed and resumed ends with the same bytes as one left
-    alone.
+    optimiser, and of that of each term that learns itself. A batch may be in parts, for several
+    processes or one after another: what comes out is the same but for rounding. `validate` measures
+    the present weights; `judge`, if given, gives the losses that the averager goes by in the place
+    of those. Everything that decides what comes next is in `state_dict`, so that a run that is
+    killed and resumed ends with the same bytes as one left alone.
 
     With `config.recover`, a loss that is no longer finite, or a validation loss that has blown up,
     is no end: weights, optimiser and averager go back to the best validation (or to the start), the
@@ -140,9 +171,8 @@ class Loop:
         judge: Callable[[], float] | None = None,
         l2_penalty: float = 0.0,
     ) -> None:
-        self.fabric = fabric
-        self.raw_model = model
-        self.model, self.optimiser = fabric.setup(model, optimiser)
+        self.fabric, self.model, self.optimiser = fabric, model, optimiser
+        self.parts = Parts(config.accumulate)
         self.terms, self.schedule, self.averager = terms, schedule, averager
         self.stateful = {
             term.name: term.objective for term in terms if isinstance(term.objective, Stateful)
@@ -167,14 +197,14 @@ class Loop:
         clock = last_saved = time.monotonic()
         if self.config.recover and not self.run_folder.best.exists():
             self._save_best()
-        with MetricsLog(self.run_folder, self.step) as log, _interruptible() as interrupted:
+        with self.run_folder.log(self.step) as log, _interruptible() as interrupted:
             while not self.finished():
                 epoch = self.terms[0].feed.epoch
-                main = self._take_step()
-                if main is None:
+                taken = self._take_step()
+                if taken is None:
                     self._recover(log, "the loss was no longer a finite number")
                     continue
-                self.watcher.step(self.progress(), float(main.terms["nll"]), main.count)
+                self.watcher.step(self.progress(), taken.nll, taken.tokens)
                 if self.step % self.config.log_every == 0:
                     clock = self._record(log, clock)
                 every = self.config.validate_every
@@ -183,11 +213,13 @@ class Loop:
                 if due:
                     self._validate(log)
                 pause = time.monotonic() - last_saved
-                if interrupted or due or pause >= self.config.checkpoint_seconds:
+                save = due or pause >= self.config.checkpoint_seconds
+                wanted = processes.largest(STOP if interrupted else SAVE if save else 0)
+                if wanted:
                     log.flush()
                     self.save()
                     last_saved = time.monotonic()
-                if interrupted and not self.finished():
+                if wanted == STOP and not self.finished():
                     raise Interrupted
         if (unused := self.averager.unused()) is not None:
             self.watcher.say(unused)
@@ -209,37 +241,29 @@ class Loop:
             share = max(share, self.step / self.config.max_steps)
         return min(share, 1.0)
 
-    def _take_step(self) -> Estimate | None:
-        """One step of the optimiser on the sum of the terms; gives the first term's estimate.
+    def _take_step(self) -> Taken | None:
+        """One step of the optimiser on the sum of the terms.
 
         None where the loss or its gradient is not finite and `recover` is on: no step was taken.
         """
         self.model.train()
         progress = self.progress()  # before the feeds go on
-        batches = [tensors(term.feed.next(), self.fabric.device) for term in self.terms]
-        estimates = []
-        for term, batch in zip(self.terms, batches, strict=True):
-            estimate = term.objective(self.model, batch, term.carry)
-            term.carry = estimate.carry
-            estimates.append(estimate)
-        weights = [term.weight for term in self.terms]
-        total = torch.stack(
-            [w * estimate.loss for w, estimate in zip(weights, estimates, strict=True)]
-        ).sum()
-        self.fabric.backward(total)
+        batches = [term.feed.next() for term in self.terms]
+        estimates = self._gradients(batches)
+        taken = self._together(estimates)
         if self.l2_penalty:
             self._penalise()
         norm = self.fabric.clip_gradients(
             self.model, self.optimiser, max_norm=self.clip, error_if_nonfinite=False
         )
         assert norm is not None  # it is None only when clipping by value
-        if not (torch.isfinite(total) and torch.isfinite(norm)):
+        if not (math.isfinite(taken.loss) and torch.isfinite(norm)):
             # Before the optimiser's step: the weights, and so the next checkpoint, stay finite.
             if self.config.recover:
                 return None
             raise Diverged(
                 f"the loss is no longer a finite number at step {self.step + 1} (loss "
-                f"{total.item()}, gradient norm {norm.item()}): lower optimiser.learning_rate "
+                f"{taken.loss}, gradient norm {norm.item()}): lower optimiser.learning_rate "
                 "or optimiser.clip, or set train.recover=true; the last checkpoint in "
                 f"{self.run_folder.path} is intact"
             )
@@ -252,9 +276,42 @@ class Loop:
             learner.step()
         self.step += 1
         self.averager.update(self.step)
-        for term, estimate in zip(self.terms, estimates, strict=True):
-            self._add_up(term.name, estimate)
-        return estimates[0]
+        for term, parts in zip(self.terms, estimates, strict=True):
+            for estimate in parts:
+                self._add_up(term.name, estimate)
+        return taken
+
+    def _gradients(self, batches: Sequence[Any]) -> list[list[Estimate]]:
+        """Add up the gradient of the sum of the terms; gives each term's estimates of its parts."""
+        estimates: list[list[Estimate]] = [[] for _ in self.terms]
+        for number in self.parts:
+            losses = []
+            for term, batch, parts in zip(self.terms, batches, estimates, strict=True):
+                own, random = self.parts.of(batch, number)
+                with drawing(random), self.fabric.autocast():
+                    own = tensors(own, self.fabric.device)
+                    estimate = term.objective(self.model, own, term.carries.get(number))
+                term.carries[number] = estimate.carry
+                losses.append(term.weight * estimate.loss)
+                parts.append(replace(estimate, loss=losses[-1].detach()))
+            self.fabric.backward(torch.stack(losses).sum())
+        return estimates
+
+    def _together(self, estimates: Sequence[Sequence[Estimate]]) -> Taken:
+        """Sum gradients, losses and what objectives are told over the processes."""
+        learners = self.learners.values()
+        processes.sum_gradients(chain(self.model.parameters(), *(e.parameters() for e in learners)))
+        main = estimates[0]
+        nll = sum(float(each.terms["nll"]) * each.count for each in main)
+        loss = sum(float(each.loss) for each in chain(*estimates))
+        sums = [[*map(sum, zip(*(e.sums for e in parts), strict=True))] for parts in estimates]
+        numbers = [loss, nll, sum(each.count for each in main), *chain(*sums)]
+        loss, nll, tokens, *rest = processes.summed(numbers)
+        for term, own in zip(self.terms, sums, strict=True):
+            told, rest = rest[: len(own)], rest[len(own) :]
+            if isinstance(term.objective, Stateful):
+                term.objective.stepped(told)
+        return Taken(loss, nll / max(tokens, 1), int(tokens))
 
     @torch.no_grad()
     def _penalise(self) -> None:
@@ -267,7 +324,7 @@ class Loop:
         ]
         torch._foreach_add_([w.grad for w in weights], weights, alpha=self.l2_penalty)
 
-    def _validate(self, log: MetricsLog) -> None:
+    def _validate(self, log: Log) -> None:
         found = {}
         judged = {}
         self.model.eval()
@@ -287,10 +344,10 @@ class Loop:
             held_out = {
                 f"{name}/{term}": value
                 for name, each in self.stateful.items()
-                for term, value in each.held_out(self.raw_model).items()
+                for term, value in each.held_out(self.model).items()
             }
             if best:
-                self.run_folder.save_model(self.raw_model.state_dict())
+                self.run_folder.save_model(self.model.state_dict())
         if best:
             for name, learner in self.learners.items():
                 self.run_folder.save_learner(name, learner.state_dict())
@@ -328,11 +385,9 @@ class Loop:
 
     def _save_best(self) -> None:
         """Keep what `_recover` goes back to."""
-        files.refuse_link(self.run_folder.checkpoints)
-        self.run_folder.checkpoints.mkdir(exist_ok=True)
-        checkpoint.save(self.run_folder.best, self._weights_and_optimiser())
+        self.run_folder.save_best(self._weights_and_optimiser())
 
-    def _recover(self, log: MetricsLog, why: str) -> None:
+    def _recover(self, log: Log, why: str) -> None:
         """Back to the best validation with a lower rate. The feeds go on with the next batch."""
         if self.recoveries == RECOVERIES:
             raise RunError(
@@ -348,7 +403,7 @@ class Loop:
             learner.discard()
         self.recoveries += 1
         for term in self.terms:
-            term.carry = None
+            term.carries.clear()
         self.watcher.say(
             f"step {self.step:,}: diverged ({why}); back to the best validation, the learning rate "
             f"is now {RECOVERY_RATE**self.recoveries:.3g} times the recipe's"
@@ -366,40 +421,57 @@ class Loop:
             # Of its own: a term may begin in the middle of a window, with a phase.
             sums[f"{term} {COUNT}"] = sums.get(f"{term} {COUNT}", 0.0) + count
 
-    def _record(self, log: MetricsLog, since: float) -> float:
+    def _record(self, log: Log, since: float) -> float:
         """Write the means since the last record, of which `since` is the time; gives the time."""
         now = time.monotonic()
+        window = self._whole_window()
         values = {
             f"{name}/{term}": total / sums.get(f"{term} {COUNT}", sums[COUNT])
-            for name, sums in self.window.items()
+            for name, sums in window.items()
             for term, total in sums.items()
             if not term.endswith(COUNT)
         }
-        tokens = self.window[self.terms[0].name][COUNT]
+        tokens = window[self.terms[0].name][COUNT]
         values["tokens_per_second"] = tokens / (now - since)
         self.window = {}
         log.write("step", self.step, epoch=self.terms[0].feed.epoch, **values)
         return now
 
+    def _whole_window(self) -> dict[str, dict[str, float]]:
+        """The sums since the last record, of all processes."""
+        whole, *others = processes.everyones(self.window)
+        for name, sums in chain(*(window.items() for window in others)):
+            for term, total in sums.items():
+                whole[name][term] = whole[name].get(term, 0.0) + total
+        return whole
+
     # -- what is kept -----------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
+        """The state of all processes, in every one of them."""
+        shared, own = self.parts.state_dict()
+        carries = {term.name: [*term.carries.values()] for term in self.terms}
+        parts: dict[str, Any] = {}
+        if self.parts.count > 1:
+            every = processes.everyones({"random": own, "carries": carries})
+            parts = {"accumulate": self.config.accumulate, "processes": every}
         return {
             "step": self.step,
             "losses": self.losses,
             "stopped": self.stopped,
-            "window": self.window,
+            "window": self._whole_window(),
             "recoveries": self.recoveries,
             "schedule": self.schedule.state_dict(),
             **self._weights_and_optimiser(),
             "feeds": {term.name: term.feed.state_dict() for term in self.terms},
-            "carries": {term.name: term.carry for term in self.terms},
-            "random": _random_state(),
+            "carries": {} if parts else {n: c[0] if c else None for n, c in carries.items()},
+            "random": shared,
+            **parts,
         }
 
     def _weights_and_optimiser(self) -> dict[str, Any]:
         return {
-            "model": self.raw_model.state_dict(),
+            "model": self.model.state_dict(),
             "optimiser": self.optimiser.state_dict(),
             "averager": self.averager.state_dict(),
             "learners": {name: each.state_dict() for name, each in self.stateful.items()},
@@ -407,7 +479,7 @@ class Loop:
 
     def _load_weights_and_optimiser(self, path: Path, state: dict[str, Any]) -> None:
         weights = checkpoint.part(path, state, "model")
-        checkpoint.restore_weights(path, self.raw_model, weights)
+        checkpoint.restore_weights(path, self.model, weights)
         load_optimiser(self.optimiser, state["optimiser"])
         self.averager.load_state_dict(self.fabric.to_device(state["averager"]))
         for name, each in self.stateful.items():
@@ -415,7 +487,7 @@ class Loop:
 
     def save(self) -> None:
         """Write a checkpoint of this moment."""
-        checkpoint.save_step(self.run_folder.checkpoints, self.step, self.state_dict())
+        self.run_folder.save_checkpoint(self.step, self.state_dict())
 
     def resume(self) -> bool:
         """Go back to the newest checkpoint of the run, if it has one."""
@@ -435,7 +507,7 @@ class Loop:
     def _go_back(self, path: Path, state: dict[str, Any]) -> None:
         self._load_weights_and_optimiser(path, state)
         self.step, self.losses = state["step"], state["losses"]
-        self.window = state["window"]
+        self.window = state["window"] if processes.first() else {}
         patience, (*before, newest) = self.config.stop_patience, self.losses or [math.nan]
         # By the present patience: a run that has stopped may be given more.
         self.stopped = bool(
@@ -445,8 +517,26 @@ class Loop:
         self.schedule.load_state_dict(state["schedule"])
         for term in self.terms:
             term.feed.load_state_dict(state["feeds"][term.name])
-            term.carry = self.fabric.to_device(state["carries"][term.name])
-        _restore_random(state["random"])
+        self._take_up_parts(state)
+
+    def _take_up_parts(self, state: dict[str, Any]) -> None:
+        """Go back to what belongs to the parts of a batch; say so where these were others."""
+        carries = {name: [carry] for name, carry in state["carries"].items()}
+        every = state.get("processes", [{"random": {}, "carries": carries}])
+        accumulate = state.get("accumulate", 1)
+        own: dict[str, Any] = {"random": {}, "carries": {}}
+        if (len(every), accumulate) == (self.parts.processes, self.config.accumulate):
+            own = every[self.parts.rank]
+        else:
+            self.watcher.say(
+                f"batches were in {len(every) * accumulate} parts and are now in "
+                f"{self.parts.count}: training is resumed with other rounding, streams from a "
+                "state of zeros, so not byte for byte"
+            )
+        self.parts.load_state_dict(state["random"], own["random"])
+        for term in self.terms:
+            kept = self.fabric.to_device(own["carries"].get(term.name, []))
+            term.carries = dict(zip(self.parts.numbers, kept, strict=False))
 
 
 def _mean(answer: str) -> str:
@@ -459,20 +549,6 @@ def tensors(batch: Any, device: torch.device) -> Any:
     return type(batch)(
         *(torch.from_numpy(x).to(device) if isinstance(x, np.ndarray) else x for x in batch)
     )
-
-
-def _random_state() -> dict[str, Any]:
-    """Dropout draws from torch's generators; feeds keep their own."""
-    state: dict[str, Any] = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state()
-    return state
-
-
-def _restore_random(state: dict[str, Any]) -> None:
-    torch.set_rng_state(state["cpu"])
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["cuda"])
 
 
 @contextmanager

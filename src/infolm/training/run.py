@@ -89,6 +89,20 @@ class RunFolder:
         self.verify(self.learner(name))
         return state
 
+    def save_checkpoint(self, step: int, state: dict[str, Any]) -> None:
+        """Keep the whole state of training, to resume from."""
+        checkpoint.save_step(self.checkpoints, step, state)
+
+    def save_best(self, state: dict[str, Any]) -> None:
+        """Keep the state of the best validation, to go back to after divergence."""
+        files.refuse_link(self.checkpoints)
+        self.checkpoints.mkdir(exist_ok=True)
+        checkpoint.save(self.best, state)
+
+    def log(self, step: int) -> "Log":
+        """The metrics, resumed behind `step`."""
+        return MetricsLog(self, step)
+
     # -- the files that define the run ------------------------------------------------------
 
     @property
@@ -163,6 +177,45 @@ class RunFolder:
             raise InfolmError(f"{self.path}: another process is training there") from None
 
 
+class ReadOnlyRun(RunFolder):
+    """The folder for a process that trains with others and is not the first: nothing is written."""
+
+    def keep(self, path: Path, write: Callable[[Path], object]) -> None:
+        return
+
+    def save_learner(self, name: str, state: dict[str, Any]) -> None:
+        return
+
+    def save_checkpoint(self, step: int, state: dict[str, Any]) -> None:
+        return
+
+    def save_best(self, state: dict[str, Any]) -> None:
+        return
+
+    def log(self, step: int) -> "NoLog":
+        return NoLog()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        yield
+
+
+class NoLog:
+    """A log that keeps nothing."""
+
+    def flush(self) -> None:
+        return
+
+    def write(self, kind: str, step: int, **values: Any) -> None:
+        return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+
 class MetricsLog:
     """`metrics.jsonl` and TensorBoard, continued where a resumed run takes up again.
 
@@ -202,6 +255,9 @@ class MetricsLog:
     def __exit__(self, *_: object) -> None:
         self._file.close()
         self._board.close()
+
+
+Log = MetricsLog | NoLog
 
 
 def read_validations(path: Path) -> list[dict[str, Any]]:

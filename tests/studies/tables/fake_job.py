@@ -11,8 +11,6 @@ from infolm.errors import RunError
 
 
 def answer(arguments, reporter):
-    run = Path(arguments["folder"])
-    run.mkdir(parents=True, exist_ok=True)
     with open(Path(arguments["claims"]).parent / "told.txt", "a") as file:
         file.write(arguments["name"] + "\n")
     fault = json.loads(os.environ.get("FAKE", "{}")).get(arguments["name"])
@@ -20,9 +18,11 @@ def answer(arguments, reporter):
         os._exit(1)
     if fault == "fail":
         raise RunError("the loss is no longer finite")
-    recipe = arguments["recipe"]
-    (run / "recipe.yaml").write_text(json.dumps(recipe))
-    (run / "model.safetensors").touch()
+    for each in arguments["runs"]:
+        run, recipe = Path(each["folder"]), each["recipe"]
+        run.mkdir(parents=True, exist_ok=True)
+        (run / "recipe.yaml").write_text(json.dumps(recipe))
+        (run / "model.safetensors").touch()
     value = 1000 * recipe["optimiser"]["learning_rate"] + recipe["seed"] / 10
     value -= recipe["start_from"] is not None
     figures = {

@@ -36,6 +36,7 @@ def test_every_table_is_sound(name):
         ({"arms": {"a": {"label": "a", "start": "b"}}}, "no arm that starts by itself"),
         ({"arms": {"a": {"label": "a", "paper": {"perplexty": 1}}}}, "'perplexity'"),
         ({"tuning": [{"with": "lo", "key": "seed", "values": [1, 2]}]}, "did you mean 'low'"),
+        ({"arms": {"a": {"label": "a", "sweep": {"seed": [1]}}}}, "single trainings"),
         ({"scales": {"paper": {"recipe": "awd-lstm/ptb"}}}, "small is missing"),
         ({"measure": {"kind": "evalute", "figures": {}}}, "did you mean 'evaluate'"),
     ],

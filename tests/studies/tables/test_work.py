@@ -1,5 +1,6 @@
 """Tables at work: what is trained, what is kept, what is shared."""
 
+import io
 import json
 import re
 import subprocess
@@ -10,9 +11,13 @@ from pathlib import Path
 import pytest
 
 from infolm.errors import InfolmError
+from infolm.studies.pool import Ended
+from infolm.studies.reproduction.measure import measure
 from infolm.studies.tables import listing, work
+from infolm.studies.tables.job import train_and_measure
 from infolm.studies.tables.pages import page
 from infolm.studies.tables.work import Runs, reproduce
+from infolm.studies.worker import Reporter
 
 from .conftest import written
 
@@ -94,6 +99,43 @@ def test_values_are_chosen_first_on_another_seed(fake, tmp_path):
     assert [each.split("/")[-1][:6] for each in trained[1:]] == ["high-1", "high-2"]
 
 
+def test_a_curve_is_one_job_of_several_trainings(tmp_path):
+    """With real trainings: all its points are trained, and the figure is that of their frontier."""
+    arm = {"label": "DReG", "sweep": {"objective.lambda": [0.2, 0.8]}}
+    size = "data.uniform.symbols=8 model.hidden=8 model.latent.size=2 train.max_steps=5"
+    recipe = "monte-carlo/synthetic-continuous-small"
+    source = written(
+        tmp_path,
+        seeds=1,
+        arms={"dreg": arm, "more": {**arm, "sweep": {"objective.lambda": [0.2, 0.4, 0.8]}}},
+        scales={"small": {"recipe": recipe, "set": f"{size} objective.samples=2"}},
+        measure={
+            "kind": "frontier",
+            "samples": 10,
+            "figures": {
+                "none": {"label": "at any", "nats": -1},
+                "all": {"label": "at 100 nats", "nats": 100},
+            },
+        },
+        comparisons=[{"claim": "a", "lower": "more", "higher": "dreg"}],
+    )
+    works = listing.opened(tmp_path / "out", "small", [source])
+    runs = Runs(tmp_path / "runs")
+    todo = work.missing(works, None, runs)
+    assert [len(each.runs) for each in todo] == [2, 3]
+    assert set(todo[0].runs) <= set(todo[1].runs)  # those that both curves have are trained once
+    for each in todo:
+        job = each.job(tmp_path / "claims")
+        result = train_and_measure(job.arguments, Reporter(io.StringIO()))
+        work._keep(each, Ended(job, result), lambda records: None)
+    (records,) = works
+    places = [measure(run, ["train"], None, 10, lambda split, share: None) for run in todo[1].runs]
+    nll = [each["splits"]["train"]["nll"]["per_sentence"] for each in places]
+    assert records.figures["more"] == {1: {"none": min(nll)}}  # none of them has 100 nats
+    assert records.figures["dreg"][1]["none"] >= min(nll)
+    assert work.missing(listing.opened(tmp_path / "out", "small", [source]), None, runs) == []
+
+
 def test_a_failure_is_kept_and_tried_again(fake, monkeypatch, tmp_path):
     source = written(tmp_path)
     name = source.removesuffix(".yaml").lstrip("/")
@@ -115,14 +157,14 @@ def test_a_failure_is_kept_and_tried_again(fake, monkeypatch, tmp_path):
 def test_another_measure_or_recipe_makes_it_stale(fake, tmp_path):
     source = written(tmp_path)
     fake(source)
-    measure = {
+    other = {
         "options": {"split": "test", "streams": 4},
         "figures": {"perplexity": {"label": "perplexity"}},
     }
-    assert len(fake(written(tmp_path, measure=measure))[2]) == 9
+    assert len(fake(written(tmp_path, measure=other))[2]) == 9
     arms = {"low": {"label": "low"}, "high": {"label": "h", "set": "optimiser.learning_rate=0.01"}}
     only = [{"claim": "a", "lower": "low", "higher": "high"}]
-    changed = written(tmp_path, measure=measure, arms=arms, comparisons=only)
+    changed = written(tmp_path, measure=other, arms=arms, comparisons=only)
     trained = fake(changed)[2]  # beside the runs of the other recipe, of which none is lost
     assert len(trained) == 6
     assert all(re.search(r"/(low|high)-[123]-[0-9a-f]{8}$", name) for name in trained)
@@ -159,8 +201,8 @@ def test_trainings_are_killed_and_resumed_and_shared(tmp_path, text):
     second = written(tmp_path, "second", arms=arms, comparisons=only)
     works = listing.opened(tmp_path / "out", "small", [second], (f"data.path={text}",))
     todo = work.missing(works, 1, Runs(tmp_path / "out/runs"))
-    assert [each.folder == begun.parent for each in todo] == [True, False, False]
-    assert not (todo[2].folder).exists()
+    assert [begun.parent in each.runs for each in todo] == [True, False, False]
+    assert not any(folder.exists() for folder in todo[2].runs)
 
 
 def test_two_commands_do_not_share_a_folder(fake, tmp_path):

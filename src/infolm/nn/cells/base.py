@@ -115,7 +115,7 @@ class Cell(nn.Module, ABC):
         weights = (*self.weights(), *gates)
         keep = None
         if self.training and self.rates.state:
-            keep = mask((sizes[0], self.hidden), self.rates.state, x, copies)
+            keep = mask((sizes[0], self.hidden), self.rates.state, x, copies, dim=0)
         state = tuple(tensor.squeeze(0) for tensor in state)
         path = choose(weights[0], len(sizes))
         if path == "plain":

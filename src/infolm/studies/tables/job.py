@@ -16,22 +16,25 @@ CALL = "infolm.studies.tables.job:train_and_measure"
 
 
 def train_and_measure(arguments: dict[str, Any], reporter: Reporter) -> dict[str, Any]:
-    """Train `recipe` in `folder`, or resume it, and measure it by each of `measures`.
+    """Train the recipe of each of `runs` in its folder, or resume it, and measure them by each of
+    `measures`.
 
     Gives the figures of each, and the seconds of this process that both stages took.
     """
-    recipe = Recipe.model_validate(arguments["recipe"])
     measures = TypeAdapter(dict[str, AnyMeasure]).validate_python(arguments["measures"])
-    path = Path(arguments["folder"])
+    folders = [Path(each["folder"]) for each in arguments["runs"]]
     claims = FileClaims(Path(arguments["claims"]))
     # A worker of a command that was killed may be at its last step there.
     with claims.held(arguments["name"].replace("/", "-")):
         began = time.process_time()
-        train(recipe, path, True, reporter, lambda stage, done, total: None)
+        for each, path in zip(arguments["runs"], folders, strict=True):
+            recipe = Recipe.model_validate(each["recipe"])
+            train(recipe, path, True, reporter, lambda stage, done, total: None)
         trained = time.process_time()
-        found = {}
-        for table, measure in measures.items():
-            found[table] = measure.measure(path, lambda stage: reporter.progress(1.0, stage))
+        found = {
+            table: measure.measure(folders, lambda stage: reporter.progress(1.0, stage))
+            for table, measure in measures.items()
+        }
     seconds = {"training": trained - began, "measuring": time.process_time() - trained}
     return {
         "figures": found,

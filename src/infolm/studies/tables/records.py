@@ -20,7 +20,14 @@ from infolm.errors import InfolmError
 from infolm.section import OF_A_RUN
 from infolm.studies.reproduction.plan import identity
 from infolm.studies.tables.sides import common_seeds
-from infolm.studies.tables.table import SMALL, TUNING_SEED, ScaleName, Table, recipe_of
+from infolm.studies.tables.table import (
+    SMALL,
+    TUNING_SEED,
+    ScaleName,
+    Table,
+    Value,
+    recipe_of,
+)
 from infolm.studies.tables.verdict import Verdict, judge
 from infolm.training import checkpoint
 
@@ -77,9 +84,14 @@ class Records:
         self.arms = {**tree.get("tuning", {}), **arms}
 
     def keep(self, arm: str, recipe: Recipe, seed: int, result: Mapping[str, Any]) -> None:
-        """Add what is known of a training: `figures`, or a `failure`."""
+        """Add what is known of a training, or of a curve of them: `figures`, or a `failure`.
+
+        recipe: the training's, or that of the first on the curve.
+        """
         if self._outdated(arm, recipe):
             self.arms[arm] = {"recipe": described(recipe), "seeds": {}}
+            if sweep := self._sweep(arm):
+                self.arms[arm]["sweep"] = sweep
             self._marks[arm] = mark(recipe)
         self.arms[arm]["seeds"][str(seed)] = dict(result)
 
@@ -92,12 +104,16 @@ class Records:
     def _outdated(self, arm: str, recipe: Recipe) -> bool:
         """Whether nothing is known of the arm, or of another recipe than it has now. Keys that are
         newer than the record have the value that it was trained with."""
-        if arm not in self.arms:
+        if arm not in self.arms or self.arms[arm].get("sweep", {}) != self._sweep(arm):
             return True
         if arm not in self._marks:
             before = Recipe.model_validate(self.arms[arm]["recipe"], context=OF_A_RUN)
             self._marks[arm] = mark(before)
         return self._marks[arm] != mark(recipe)
+
+    def _sweep(self, arm: str) -> dict[str, list[Value]]:
+        found = self.work.table.arms.get(arm)
+        return found.sweep if found else {}
 
     # -- what is chosen before the arms are trained -----------------------------------------
 
@@ -147,10 +163,14 @@ class Records:
                 found += change.split()
         return found
 
-    def recipe(self, arm: str, seed: int) -> Recipe | None:
-        """What is trained for an arm; None: a value is still to be chosen."""
+    def recipes(self, arm: str, seed: int) -> list[Recipe]:
+        """What is trained for an arm: one recipe, or all of a curve; none: a value is still to be
+        chosen."""
         tuned = self.tuned(arm)
-        return None if tuned is None else self._recipe(arm, seed, tuned)
+        if tuned is None:
+            return []
+        points = self.work.table.arms[arm].points()
+        return [self._recipe(arm, seed, [*tuned, *point]) for point in points]
 
     def _recipe(self, arm: str, seed: int, tuned: list[str]) -> Recipe:
         """Asked for again and again, and so kept."""

@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 from collections.abc import Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 else:
     AnyMeasure = MEASURES.section("evaluate")
 
+Value = bool | int | float | str
 ScaleName = Literal["small", "paper"]
 SMALL: ScaleName = "small"
 TUNING_SEED = 11
@@ -51,12 +53,23 @@ class Arm(Section):
     recipe: dict[ScaleName, str] = Field(
         default_factory=dict, description="another recipe than the scale's"
     )
+    sweep: dict[str, list[Value]] = Field(
+        default_factory=dict,
+        description="key -> its values: the arm is a curve of trainings, one of every combination",
+    )
     start: str | None = Field(
         None, description="an arm whose run of the same seed training starts from"
     )
     paper: dict[str, float] = Field(
         default_factory=dict, description="figure -> what the paper has"
     )
+
+    def points(self) -> list[list[str]]:
+        """What the swept keys are in each training of the curve; one training without a sweep."""
+        return [
+            [f"{key}={json.dumps(value)}" for key, value in zip(self.sweep, values, strict=True)]
+            for values in product(*self.sweep.values())
+        ]
 
 
 class Tuning(Section):
@@ -65,7 +78,7 @@ class Tuning(Section):
 
     arm: str = Field(alias="with", description="the arm that is trained with each value")
     key: str = Field(description="or several, with blanks between them, which have the same value")
-    values: list[bool | int | float | str] = Field(min_length=2)
+    values: list[Value] = Field(min_length=2)
     arms: list[str] = Field(
         default_factory=list, description="those that get the value; none named: all"
     )
@@ -133,6 +146,12 @@ class Table(Section):
                 raise ValueError(
                     f"arms.{name}.start: '{arm.start}' is no arm that starts by itself"
                     f"{nearest(arm.start, self.arms)}"
+                )
+            if bool(arm.sweep) != self.measure.of_curves:
+                raise ValueError(
+                    f"arms.{name}.sweep: measure.kind {self.measure.kind} is of "
+                    f"{'curves' if self.measure.of_curves else 'single trainings'}: "
+                    f"{'add' if self.measure.of_curves else 'leave out'} the sweep"
                 )
             for figure in arm.paper:
                 if figure not in self.figures:

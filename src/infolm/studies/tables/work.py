@@ -56,26 +56,27 @@ class Purpose:
 
 @dataclass
 class Training:
-    """A run that is to be trained and measured. start: the run that it begins from."""
+    """A run that is to be trained and measured, or those of a curve. start: the run that it begins
+    from."""
 
     name: str
-    folder: Path
-    recipe: Recipe
+    runs: dict[Path, Recipe]
     start: Path | None = None
     purposes: list[Purpose] = field(default_factory=list)
 
+    @property
+    def recipe(self) -> Recipe:
+        """That of the first run."""
+        return next(iter(self.runs.values()))
+
     def job(self, claims: Path) -> Job:
-        recipe = self.recipe.model_dump(mode="json")
-        if self.start is not None:
-            recipe["start_from"] = str(self.start)
+        start = {} if self.start is None else {"start_from": str(self.start)}
+        runs = [
+            {"folder": str(folder), "recipe": recipe.model_dump(mode="json") | start}
+            for folder, recipe in self.runs.items()
+        ]
         measures = {each.name: each.measure.model_dump(mode="json") for each in self.purposes}
-        arguments = {
-            "name": self.name,
-            "recipe": recipe,
-            "folder": str(self.folder),
-            "claims": str(claims),
-            "measures": measures,
-        }
+        arguments = {"name": self.name, "runs": runs, "claims": str(claims), "measures": measures}
         return Job(self.name, CALL, arguments)
 
 
@@ -127,30 +128,44 @@ def missing(works: Sequence[Records], seeds: int | None, runs: Runs) -> list[Tra
 
     seeds: of each table so many; None: as it says.
     """
-    found: dict[Path, Training] = {}
+    found: dict[tuple[Path, ...], Training] = {}
 
-    def add(purpose: Purpose, recipe: Recipe, name: str, start: Path | None = None) -> None:
-        place = runs.place(purpose.records.work, name, recipe, start is not None)
-        training = Training(str(place.relative_to(runs.folder)), place, recipe, start)
-        found.setdefault(place, training).purposes.append(purpose)
+    def add(
+        purpose: Purpose, recipes: Sequence[Recipe], names: Sequence[str], start: Path | None = None
+    ) -> None:
+        work, starts = purpose.records.work, start is not None
+        places = {
+            runs.place(work, name, recipe, starts): recipe
+            for name, recipe in zip(names, recipes, strict=True)
+        }
+        first = str(next(iter(places)).relative_to(runs.folder))
+        training = found.setdefault(tuple(places), Training(first, places, start))
+        training.purposes.append(purpose)
 
     for records in works:
         work, table = records.work, records.work.table
         for number in range(len(table.tuning) if work.scale == SMALL else 0):
             for label, recipe in (records.candidates(number) or {}).items():
                 if not records.done(label, recipe, TUNING_SEED):
-                    add(Purpose(records, label, choosing=True), recipe, _as_name(label))
+                    add(Purpose(records, label, choosing=True), [recipe], [_as_name(label)])
         for seed in range(1, (seeds or table.seeds) + 1):
             for arm in table.arms:
-                of_arm, start, begins = records.recipe(arm, seed), None, table.arms[arm].start
-                if of_arm is None or records.done(arm, of_arm, seed):
+                recipes, start, begins = records.recipes(arm, seed), None, table.arms[arm].start
+                if not recipes or records.done(arm, recipes[0], seed):
                     continue
                 if begins is not None:
-                    if (first := records.recipe(begins, seed)) is None:
+                    if not (first := records.recipes(begins, seed)):
                         continue
-                    start = runs.place(work, f"{begins}-{seed}", first)
-                add(Purpose(records, arm), of_arm, f"{arm}-{seed}", start)
+                    start = runs.place(work, f"{begins}-{seed}", first[0])
+                add(Purpose(records, arm), recipes, _names(arm, seed, len(recipes)), start)
     return list(found.values())
+
+
+def _names(arm: str, seed: int, count: int) -> list[str]:
+    """Of an arm's run, or of the runs of a curve."""
+    if count == 1:
+        return [f"{arm}-{seed}"]
+    return [f"{arm}-{seed}/{number}" for number in range(1, count + 1)]
 
 
 def _as_name(label: str) -> str:
@@ -177,7 +192,7 @@ class Queue(Iterator[Job]):
 
     def __next__(self) -> Job:
         todo = self.missing()
-        unfinished = {each.folder for each in todo}
+        unfinished = {folder for each in todo for folder in each.runs}
         for training in todo:
             waits = training.start in unfinished
             if not waits and training.name not in self.given.keys() | self.failed:
@@ -249,7 +264,7 @@ def _keep(training: Training, ended: Ended, written: Callable[[Records], None]) 
 
 def _prepare(trainings: Sequence[Training], report: Report) -> None:
     """Tokenise each text once, before the workers start."""
-    found = [each.recipe.data for each in trainings]
+    found = [recipe.data for each in trainings for recipe in each.runs.values()]
     for data in {data.model_dump_json(): data for data in found}.values():
         load_corpus(data, report)
 

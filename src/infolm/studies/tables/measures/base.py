@@ -1,9 +1,9 @@
 """What a table measures of each of its trainings: figures, by name."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -25,6 +25,7 @@ class FigureConfig(Section):
 class MeasureConfig(Section):
     """The section of a table that says what is measured. Every kind is registered."""
 
+    of_curves: ClassVar[bool] = False
     if TYPE_CHECKING:
         kind: str
 
@@ -38,8 +39,9 @@ class MeasureConfig(Section):
         return
 
     @abstractmethod
-    def measure(self, run: Path, report: Report) -> dict[str, float]:
-        """The figures of the run in a folder, whose training has ended."""
+    def measure(self, runs: Sequence[Path], report: Report) -> dict[str, float]:
+        """The figures of a training that has ended, from its run's folder; of all trainings of a
+        curve, where the measure is `of_curves`."""
 
 
 MEASURES: Registry[MeasureConfig] = Registry("infolm.studies.tables.measures")

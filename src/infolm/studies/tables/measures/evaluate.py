@@ -41,7 +41,8 @@ class EvaluateConfig(MeasureConfig):
     def check(self, recipe: Recipe) -> None:
         chosen(EVALUATING, recipe.model.capability, "the arm", self.options)
 
-    def measure(self, run: Path, report: Report) -> dict[str, float]:
+    def measure(self, runs: Sequence[Path], report: Report) -> dict[str, float]:
+        (run,) = runs
         evaluation = open_run(run).evaluate(
             lambda stage, done, total: report(stage), **self.options
         )

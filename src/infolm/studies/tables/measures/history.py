@@ -1,6 +1,7 @@
 """The validation loss while a model was trained."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +32,8 @@ class HistoryConfig(MeasureConfig):
     def columns(self) -> dict[str, FigureConfig]:
         return dict(self.figures)
 
-    def measure(self, run: Path, report: Report) -> dict[str, float]:
+    def measure(self, runs: Sequence[Path], report: Report) -> dict[str, float]:
+        (run,) = runs
         records = [json.loads(line) for line in RunFolder(run).metrics.read_text().splitlines()]
         validations = [each for each in records if each["kind"] == "validation"]
         if not validations:

@@ -1,13 +1,13 @@
 """Readers of files, fuzzed by coverage: whatever a file holds, a reader gives what is in it or one
 sentence (`InfolmError`).
 
-    python tests/faults/fuzz.py tokenizer --minutes 10      needs `pip install atheris`
-    python tests/faults/fuzz.py all --minutes 10 --json fuzz.json
+    python tests/support/fuzz_readers.py tokenizer --minutes 10      needs `pip install atheris`
+    python tests/support/fuzz_readers.py all --minutes 10 --json fuzz.json
 
 `READERS` has the readers, each with files that are sound. Atheris (libFuzzer) changes their bytes
 and keeps the inputs that reach new lines of infolm; half of the changes are made to the tree that a
 JSON file holds, so that they come past its parser. Any other exception, more than 60 seconds or
-3 GB is a finding: it is kept in `tests/faults/found/READER-*`, and should become a test. Minutes
+3 GB is a finding: it is kept in `tests/found/READER-*`, and should become a test. Minutes
 are of CPU time, so that a busy machine fuzzes no less.
 """
 
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
-FOUND = HERE / "found"
+FOUND = HERE.parent / "found"
 TEXT = "the cat sees a dog .\nthe dog hears a cat and sleeps .\n"
 
 
@@ -150,9 +150,9 @@ def _measurements_seeds() -> list[bytes]:
 
 def _settings(path: Path) -> None:
     from infolm.evaluation.neural_cache import CacheSettings
-    from infolm.families.running import run
+    from infolm.families.running import tuned
 
-    run._built(CacheSettings, run._settings(path), "cache")
+    tuned._built(CacheSettings, tuned._settings(path), "cache")
 
 
 def _settings_seeds() -> list[bytes]:

@@ -1,0 +1,225 @@
+"""Conditional information I(X; Y | Z) and transfer entropy, by neighbours or by counts.
+
+Continuous columns (Frenzel and Pompe, 2007), as random normal scores, with n the rows strictly
+nearer than the k-th neighbour of the joint rows, each row itself included:
+
+    I(X; Y | Z) = psi(k) + mean of psi(n_z) - psi(n_xz) - psi(n_yz).
+
+With a constant Z it is KSG 1. Discrete columns, by the entropies of Miller and Madow:
+
+    I(X; Y | Z) = H(X, Z) + H(Y, Z) - H(Z) - H(X, Y, Z).
+
+The transfer entropy of a series X to Y (Schreiber, 2000) is what the past of X tells about the
+next y beyond the past of Y: I(X_{t-h+1..t}; Y_{t+1} | Y_{t-h+1..t}).
+
+The p-value of conditional independence permutes x among rows of nearly the same z (Runge, 2018);
+that of transfer shuffles blocks of the series X.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
+from scipy.spatial import cKDTree
+from scipy.special import digamma
+
+from infolm.errors import InfolmError
+from infolm.information.discrete import PAIRS_PER_CELL, miller_madow_entropy
+from infolm.information.estimate import Array, joined, pairs, rows
+from infolm.information.exact import gaussian_information
+from infolm.information.nearest import neighbourhoods
+from infolm.information.panel import ALPHA, WIDTH, Answer
+from infolm.information.ranks import random_scores
+from infolm.information.serial import block_shuffled, serial
+
+Rows = npt.NDArray[Any]
+
+NEIGHBOURS = 5
+PERMUTATIONS = 99
+PERMUTED_ROWS = 1_000
+DISTINCT = 0.05
+"""Of the rows: columns with at most this share of distinct values are counted."""
+OFF = 0.1
+"""Nats of bias on Gaussian rows that are worth a warning."""
+
+
+def frenzel_pompe(x: Array, y: Array, z: Array, neighbours: int = NEIGHBOURS) -> Array:
+    """The local values (N,) of I(X; Y | Z), of columns as they are."""
+    xz, yz = np.concatenate([x, z], axis=1), np.concatenate([y, z], axis=1)
+    local = np.empty(len(x))
+    for block, hood in neighbourhoods(xz, z, yz, asked=len(x)):
+        inside = np.nextafter(hood.nearest(neighbours + 1)[0][:, -1], 0)
+        near = [np.maximum(hood.within(inside, part), 1) for part in (0, 1, 2)]
+        local[block] = digamma(neighbours) + digamma(near[1]) - digamma(near[0]) - digamma(near[2])
+    return local
+
+
+def counted(x: Rows, y: Rows, z: Rows) -> tuple[float, int]:
+    """I(X; Y | Z) of discrete rows by Miller and Madow, and the number of cells seen."""
+
+    def entropy(*parts: Rows) -> tuple[float, int]:
+        counts = np.unique(np.concatenate(parts, axis=1), axis=0, return_counts=True)[1]
+        return miller_madow_entropy(counts), len(counts)
+
+    both, cells = entropy(x, y, z)
+    return entropy(x, z)[0] + entropy(y, z)[0] - entropy(z)[0] - both, cells
+
+
+def conditional_information(
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    z: npt.ArrayLike,
+    *,
+    neighbours: int = NEIGHBOURS,
+    permutations: int = PERMUTATIONS,
+    seed: int = 0,
+) -> Answer:
+    """I(X; Y | Z) of rows x (N, Dx), y (N, Dy) and z (N, Dz), in nats."""
+    a, b = pairs(x, y, at_least=50)
+    c = rows(z, "z")
+    if len(c) != len(a):
+        raise InfolmError(f"z has {len(c):,} rows and x has {len(a):,}: row i of all is one sample")
+    rng = np.random.default_rng(seed)
+    beside = _neighbours_in(random_scores(c, rng), neighbours)
+
+    def permuted() -> npt.NDArray[np.intp]:
+        return _among(beside, rng)
+
+    dependent = serial(a, b).warning if serial(a, c).series or serial(b, c).series else None
+    return _answer(a, b, c, neighbours, permutations, rng, permuted, dependent)
+
+
+def transfer_entropy(
+    x: npt.ArrayLike,
+    y: npt.ArrayLike,
+    *,
+    history: int = 1,
+    neighbours: int = NEIGHBOURS,
+    permutations: int = PERMUTATIONS,
+    seed: int = 0,
+) -> Answer:
+    """What the last `history` rows of x tell about the next row of y beyond those of y, in nats."""
+    a, b = pairs(x, y, at_least=50 + history)
+    if history < 1:
+        raise InfolmError(f"a history has one row at least, not {history}")
+    rng = np.random.default_rng(seed)
+    past_x, past_y = (_past(side, history) for side in (a, b))
+    length = max(serial(past_x, past_x).step, history)
+
+    def permuted() -> npt.NDArray[np.intp]:
+        order: npt.NDArray[np.intp] = block_shuffled(np.arange(len(past_x)), length, rng)
+        return order
+
+    return _answer(past_x, b[history:], past_y, neighbours, permutations, rng, permuted, None)
+
+
+def _past(x: Rows, history: int) -> Rows:
+    """The rows t-history+1 to t beside each other, for every t that has a next row."""
+    windows = sliding_window_view(x, history, axis=0)[:-1]  # (N - history, D, history)
+    return windows.reshape(len(windows), -1)
+
+
+def _answer(
+    x: Rows,
+    y: Rows,
+    z: Rows,
+    k: int,
+    permutations: int,
+    rng: np.random.Generator,
+    permuted: Callable[[], npt.NDArray[np.intp]],
+    of_rows: str | None,
+) -> Answer:
+    samples = len(x)
+    discrete = all(
+        len(np.unique(column)) <= DISTINCT * samples for side in (x, y, z) for column in side.T
+    )
+    warning = None
+    if discrete:
+        value, cells = counted(x, y, z)
+        spread = _local_spread(x, y, z)
+        stderr, bias = spread / math.sqrt(samples) + cells / samples / 4, 0.0
+        if samples < PAIRS_PER_CELL * cells:
+            warning = f"undersampled: {samples:,} rows fall into {cells:,} cells"
+
+        def statistic(order: npt.NDArray[np.intp]) -> float:
+            return counted(x[order], y, z)[0]
+
+    else:
+        sx, sy, sz = (random_scores(side, rng) for side in (x, y, z))
+        local = frenzel_pompe(sx, sy, sz, k)
+        value, stderr = float(local.mean()), float(local.std() * math.sqrt(2 / samples))
+        bias, gaussian = _trial(sx, sy, sz, k, rng)
+        if abs(bias) > OFF:
+            warning = f"on Gaussian rows of the same covariance neighbours are off by {bias:+.2f}"
+        elif gaussian - WIDTH * stderr > value - bias + OFF:
+            warning = f"a Gaussian of these correlations has {gaussian:.2f} nats"
+
+        def statistic(order: npt.NDArray[np.intp]) -> float:
+            return float(frenzel_pompe(sx[order], sy, sz, k).mean())
+
+    above = sum(statistic(permuted()) >= value for _ in range(permutations))
+    p_value = (above + 1) / (permutations + 1)
+    low, high = (min(value, value - bias), max(value, value - bias))
+    interval = (
+        max(low - WIDTH * stderr, 0.0) if p_value <= ALPHA else 0.0,
+        max(high, 0.0) + WIDTH * stderr + WIDTH**2 / (2 * samples),
+    )
+    return Answer(
+        max(value - bias, 0.0),
+        interval,
+        p_value,
+        "about" if p_value <= ALPHA else "none",
+        joined(of_rows, warning),
+        samples,
+    )
+
+
+def _trial(x: Array, y: Array, z: Array, k: int, rng: np.random.Generator) -> tuple[float, float]:
+    """The bias on Gaussian rows of the same covariance, and their information."""
+    joint = np.concatenate([x, y, z], axis=1)
+    samples, dx, dy = len(x), x.shape[1], y.shape[1]
+    covariance = np.cov(joint.T) + 1e-9 * np.eye(joint.shape[1])
+    columns = range(joint.shape[1])
+    groups = columns[:dx], columns[dx : dx + dy], columns[dx + dy :]
+    truth = gaussian_information(covariance, *groups)
+    drawn = rng.standard_normal(joint.shape) @ np.linalg.cholesky(covariance).T
+    gx, gy, gz = (drawn[:, group.start : group.stop] for group in groups)
+    of_rows = gaussian_information(np.cov(drawn.T) + 1e-9 * np.eye(joint.shape[1]), *groups)
+    chance = dx * dy / (2 * samples)  # by which sample correlations overstate it
+    return float(frenzel_pompe(gx, gy, gz, k).mean()) - (of_rows - chance), truth - chance
+
+
+def _local_spread(x: Rows, y: Rows, z: Rows) -> float:
+    """The standard deviation of ln p(x, y | z) / p(x | z) p(y | z) over the rows."""
+
+    def log_counts(*parts: Rows) -> Array:
+        _, numbers, counts = np.unique(
+            np.concatenate(parts, axis=1), axis=0, return_inverse=True, return_counts=True
+        )
+        return np.log(counts[numbers.reshape(-1)])
+
+    local = log_counts(x, y, z) + log_counts(z) - log_counts(x, z) - log_counts(y, z)
+    return float(local.std())
+
+
+def _neighbours_in(z: Array, count: int) -> npt.NDArray[np.intp]:
+    """The indices of the nearest rows by z, (N, count)."""
+    count = min(count, len(z) - 1)
+    found: npt.NDArray[np.intp] = cKDTree(z).query(z, count + 1)[1][:, 1:]
+    return found
+
+
+def _among(beside: npt.NDArray[np.intp], rng: np.random.Generator) -> npt.NDArray[np.intp]:
+    """For each row another of nearly the same z, each used once where that can be."""
+    samples, count = beside.shape
+    used = np.zeros(samples, bool)
+    order = np.empty(samples, np.intp)
+    choices = rng.permuted(beside, axis=1)
+    for row in rng.permutation(samples):
+        free = choices[row][~used[choices[row]]]
+        order[row] = free[0] if len(free) else choices[row][rng.integers(count)]
+        used[order[row]] = True
+    return order

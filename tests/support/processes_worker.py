@@ -1,0 +1,111 @@
+"""Small trainings that two processes, or one, can do; and a process that does them all.
+
+python processes_worker.py FOLDER TEXT RANK COUNT
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from training_tiny import Silent, quiet, tiny_sentences, tiny_tree
+
+from infolm.config import Recipe
+from infolm.families.train import train
+
+TRAIN = {"max_steps": 6, "validate_every": 3, "log_every": 2}
+SGD = {"kind": "sgd", "learning_rate": 0.5, "clip": 1.0}
+NO_DROPOUT: dict[str, Any] = {"weight_drop": 0, "dropout": {}}
+SEQUENCES = {"kind": "sequences", "length": 16, "masking": "spans"}
+
+
+def _running(text: Path, model: dict[str, Any] | None = None, **sections: Any) -> dict[str, Any]:
+    tree = tiny_tree(text, **TRAIN)
+    tree["feed"] = {"batch": 5, "bptt": 8}  # not the same number for each
+    tree["model"] = model if model and "kind" in model else tree["model"] | (model or {})
+    return {**tree, "optimiser": {**SGD, "l2_penalty": 1e-4}, **sections}
+
+
+def _sentences(text: Path, objective: dict[str, Any], **latent: Any) -> dict[str, Any]:
+    tree = tiny_sentences(text, **TRAIN)
+    dropout = {"input": 0.3, "state": 0.2, "output": 0.1}
+    tree["model"]["decoder"]["dropout"] = dropout
+    tree["model"]["latent"] = latent or {"size": 3}
+    tree["feed"]["batch"] = 7
+    return {**tree, "objective": objective, "optimiser": SGD}
+
+
+def _encoder(text: Path, kind: str, feed: dict[str, Any], **model: Any) -> dict[str, Any]:
+    sizes = {"kind": "encoder", "layers": 2, "hidden": 16, "heads": 2, "length": 24, "dropout": 0}
+    return {
+        "data": {"path": str(text), "tokens": "wordpiece", "vocabulary": 150},
+        "feed": {"batch": 5, **feed},
+        "model": sizes | model,
+        "objective": {"kind": kind},
+        "optimiser": SGD,
+        "train": TRAIN,
+    }
+
+
+def recipes(text: Path) -> dict[str, Recipe]:
+    """By name. Those with dropout have kinds that draw as of the whole batch."""
+    categorical = {"kind": "categorical", "variables": 2, "classes": 4, "embedding": 6}
+    quantised = {**categorical, "kind": "quantised"}
+    likelihood = {"ar": 1, "tar": 1, "dropout_samples": 2, "state_reset": 0.2}
+    mixture = {"experts": 2, "dropout": 0.2}
+    vae = {"kind": "vae", "free_bits": {"nats": 0.2}, "lagging": True}
+    trees = {
+        "lstm": _running(text, {"dropout": {"input": 0.2, "state": 0.2, "output": 0.2}}),
+        "samples": _running(text, {"softmax": mixture}, objective=likelihood),
+        "nce": _running(text, objective={"kind": "nce", "noise": 8}),
+        "episodes": _running(text, feed={"kind": "episodes", "batch": 5}),
+        "transformer": _running(
+            text,
+            {
+                "kind": "transformer",
+                "hidden": 16,
+                "layers": 2,
+                "heads": 2,
+                "context": 12,
+                "dropout": {"input": 0.2, "hidden": 0.2, "output": 0.2},
+            },
+            averaging={"kind": "two-tailed"},
+        ),
+        "bmi": _running(
+            text, NO_DROPOUT, regularisers={"bmi": {"weight": 0.3, "batch": 7, "switch": 0}}
+        ),
+        "mim": _sentences(text, {"kind": "mim"}),
+        "vae": _sentences(text, vae, size=3, batch_norm=0.5),
+        "vimco": _sentences(
+            text, {"kind": "monte-carlo", "estimator": "vimco", "samples": 3}, **categorical
+        ),
+        "reinforce": _sentences(
+            text,
+            {"kind": "monte-carlo", "estimator": "reinforce", "baseline": "mean"},
+            **categorical,
+        ),
+        "vq": _sentences(text, {"kind": "vq"}, **quantised),
+        "infoword": _encoder(text, "infoword", SEQUENCES),
+        "mlm": _encoder(text, "mlm", {**SEQUENCES, "masking": "tokens"}),
+        "permutation": _encoder(
+            text, "permutation", {**SEQUENCES, "masking": "order"}, architecture="xlnet"
+        ),
+        "nsp": _encoder(text, "nsp", {"kind": "sentence-pairs", "length": 24}, head="next"),
+        "skip-gram": _encoder(text, "skip-gram", {"kind": "windows", "length": 16}, head="context"),
+    }
+    return {name: Recipe.model_validate(tree) for name, tree in trees.items()}
+
+
+def train_all(folder: Path, text: Path) -> None:
+    for name, recipe in recipes(text).items():
+        train(recipe, folder / name, False, Silent(), quiet)
+
+
+if __name__ == "__main__":
+    folder, text, rank, count = Path(sys.argv[1]), Path(sys.argv[2]), *map(int, sys.argv[3:])
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}.meeting", rank=rank, world_size=count
+    )
+    train_all(folder, text)
+    torch.distributed.destroy_process_group()

@@ -1,0 +1,197 @@
+"""Two processes that train together do what one process does with the same batches."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from processes_worker import recipes, train_all
+from training_tiny import Silent, quiet
+
+from infolm.config import Recipe
+from infolm.families.train import train
+from infolm.training import checkpoint
+
+SUPPORT = Path(__file__).parents[1] / "support"
+CASES = list(recipes(Path("text.txt")))
+
+
+def environment(folder: Path) -> dict[str, str]:
+    paths = os.pathsep.join([str(SUPPORT), os.environ.get("PYTHONPATH", "")])
+    return os.environ | {
+        "PYTHONPATH": paths,
+        "INFOLM_CACHE": str(folder / "tokenised"),
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A folder with every training twice, under `one` and `two`: by so many processes."""
+    folder = tmp_path_factory.mktemp("processes")
+    nouns = ["cat", "dog", "bird", "fish", "child", "king", "river", "stone"]
+    text = folder / "text.txt"
+    lines = [
+        f"the {nouns[i % 8]} sees {' '.join(nouns[j % 8] for j in range(i % 5))} . number {i % 13}"
+        for i in range(400)
+    ]
+    text.write_text("\n".join(lines) + "\n")
+    command = [sys.executable, str(SUPPORT / "processes_worker.py"), str(folder / "two"), str(text)]
+    workers = [
+        subprocess.Popen(
+            [*command, str(rank), "2"], env=environment(folder), stderr=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INFOLM_CACHE", str(folder / "tokenised one"))
+        train_all(folder / "one", text)
+    said = [worker.communicate(timeout=300)[1] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, 0], "\n".join(said)
+    return folder
+
+
+def records(run: Path) -> list[dict]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def same_training(expected: Path, found: Path) -> None:
+    """The same weights and records but for rounding."""
+    one, two = (checkpoint.load(run / "model.safetensors") for run in (expected, found))
+    assert one.keys() == two.keys()
+    # A batch norm over few sentences divides by what rounding has left of their spread.
+    tolerance = 1e-4 if "vae" in expected.name else 2e-6
+    for key in one:
+        torch.testing.assert_close(two[key], one[key], rtol=1e-5, atol=tolerance)
+    # Shares of what is at a floor, or above 0, leap where rounding takes one across.
+    for theirs, ours in zip(records(expected), records(found), strict=True):
+        for key in theirs.keys() - {"tokens_per_second", "mim/floored", "bmi/accuracy"}:
+            same = theirs[key]
+            if not isinstance(same, str):
+                same = pytest.approx(same, rel=1e-4, abs=1e-4)
+            assert ours[key] == same, key
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes_train_as_one_does(trained, name):
+    same_training(trained / "one" / name, trained / "two" / name)
+
+
+DYING = """
+import os
+from infolm.cli import main
+from infolm.nn.gather import processes
+from infolm.training.loop import Loop
+
+original = Loop._take_step
+
+def dying(self):
+    if self.step == 4 and processes()[0] == 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        raise MemoryError("the second process has no memory left")
+    return original(self)
+
+Loop._take_step = dying
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def restarted(trained) -> tuple[Path, subprocess.CompletedProcess]:
+    """The training `lstm` by torchrun, whose second process died after four steps."""
+    (trained / "dying.py").write_text(DYING)
+    recipe = recipes(trained / "text.txt")["lstm"]
+    (trained / "lstm.yaml").write_text(recipe.as_yaml())
+    started = subprocess.run(
+        [
+            *[sys.executable, "-m", "torch.distributed.run", "--standalone"],
+            *["--nproc-per-node", "2", "--max-restarts", "1", "dying.py"],
+            *["train", "lstm.yaml", "--out", "restarted", "--resume", "--json"],
+            "train.checkpoint_seconds=0",
+        ],
+        env=environment(trained),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=trained,
+    )
+    return trained / "restarted", started
+
+
+def test_a_process_that_dies_says_why_and_torchrun_resumes_to_the_same_bytes(trained, restarted):
+    run, started = restarted
+    assert started.returncode == 0, started.stderr
+    assert "the second process has no memory left" in started.stderr
+    assert "process 0 lost another one of this training" in started.stderr
+    assert "resumed at step 4" in started.stderr
+    best = "model.safetensors"
+    assert (run / best).read_bytes() == (trained / "two" / "lstm" / best).read_bytes()
+
+
+def test_only_the_first_process_prints(restarted):
+    assert len(started := restarted[1].stdout.splitlines()) == 1
+    assert json.loads(started[0])["run"] == "restarted"
+    assert restarted[1].stderr.count("done: best validation") == 1
+
+
+def test_another_number_of_processes_resumes_and_says_that_bytes_differ(trained, restarted):
+    tree = recipes(trained / "text.txt")["lstm"].model_dump(mode="json")
+    tree["train"] |= {"max_steps": 9, "checkpoint_seconds": 0}
+    watcher = Silent()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INFOLM_CACHE", str(trained / "tokenised"))
+        train(Recipe.model_validate(tree), restarted[0], True, watcher, quiet)
+    said = " ".join(watcher.said)
+    assert "batches were in 2 parts and are now in 1" in said
+    assert "not byte for byte" in said
+    assert records(restarted[0])[-1]["step"] == 9
+
+
+def again(trained: Path, name: str, out: str, sections: dict[str, dict]) -> tuple[Path, Silent]:
+    """The training `name` once more in one process, with other settings."""
+    tree = recipes(trained / "text.txt")[name].model_dump(mode="json")
+    for section, values in sections.items():
+        tree[section] |= values
+    watcher = Silent()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INFOLM_CACHE", str(trained / "tokenised"))
+        train(Recipe.model_validate(tree), trained / out / name, False, watcher, quiet)
+    return trained / out / name, watcher
+
+
+WHOLE = {"bmi", "vae", "vq", "infoword"}
+"""What looks at a whole batch."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_parts_one_after_another_train_as_the_whole_batch_does(trained, name):
+    run, watcher = again(trained, name, "parts", {"train": {"accumulate": 3}})
+    assert "in 3 parts one after another" in watcher.said[0]
+    assert ("not quite as the whole batch" in watcher.said[0]) == (name in WHOLE)
+    if name not in WHOLE:
+        same_training(trained / "one" / name, run)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bfloat16_learns_what_single_precision_does(trained, name):
+    """Losses within 3 %, though products are rounded to 8 bits; weights stay in full precision."""
+    run, _ = again(trained, name, "bfloat16", {"train": {"precision": "bf16-mixed"}})
+    weights = checkpoint.load(run / "model.safetensors")
+    assert all(weight.dtype != torch.bfloat16 for weight in weights.values())
+    expected, found = (records(each) for each in (trained / "one" / name, run))
+    for theirs, ours in zip(expected, found, strict=True):
+        for key in ("loss", f"{recipes(trained)[name].objective.kind}/nll"):
+            if key in theirs:
+                assert ours[key] == pytest.approx(theirs[key], rel=0.03, abs=0.02), key
+
+
+@pytest.mark.parametrize("name", ["transformer", "infoword"])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_activations_computed_again_change_nothing(trained, name, accumulate):
+    parts = {"accumulate": accumulate}
+    kept, _ = again(trained, name, f"kept {accumulate}", {"train": parts})
+    anew = {"train": parts, "model": {"activation_checkpointing": True}}
+    computed, _ = again(trained, name, f"computed {accumulate}", anew)
+    same_training(kept, computed)
