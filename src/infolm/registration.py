@@ -2,15 +2,18 @@
 
 Neither library waits for the other: the modules below are imported when a program comes to import
 the module of `transformers` that they add to, or at once where it has done so already.
+
+Every program that imports infolm pays for this module, so its classes are finder and loader by
+their methods alone: the base classes in `importlib.abc` would bring in half of the standard
+library.
 """
 
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
 
 AUTO = "transformers.models.auto"
 REGISTERED_BY = {
@@ -20,21 +23,21 @@ REGISTERED_BY = {
 """A module of transformers -> ours, which registers what it defines when it is imported."""
 
 
-class _After(Loader):
-    """Loads a module, and then ours."""
+class _After:
+    """Loads a module as its own loader does, and then ours."""
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(self, loader: Any) -> None:
         self.loader = loader
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self.loader.create_module(spec)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loader, name)
 
     def exec_module(self, module: ModuleType) -> None:
         self.loader.exec_module(module)
         import_module(REGISTERED_BY[module.__name__])
 
 
-class _Finder(MetaPathFinder):
+class _Finder:
     """Finds the modules that are waited for as everybody would, and adds to their loading."""
 
     def __init__(self) -> None:
@@ -45,10 +48,12 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         if name not in self.waiting:
             return None
+        from importlib.util import find_spec
+
         self.waiting.remove(name)  # the search below comes here again
         spec = find_spec(name)
         if spec is not None and spec.loader is not None:
-            spec.loader = _After(spec.loader)
+            spec.loader = _After(spec.loader)  # type: ignore[assignment]
         return spec
 
 

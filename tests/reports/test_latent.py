@@ -32,10 +32,9 @@ from infolm.families.latent.diagnosis import (
     remedies,
     same_for_all,
 )
-from infolm.families.latent.picture import draw_latent, span
+from infolm.families.latent.picture import LatentPlots, draw_latent, span
 from infolm.families.latent.report import (
     LatentFindings,
-    LatentPlots,
     LatentSections,
     latent_section,
     latent_table,

@@ -150,9 +150,9 @@ def _measurements_seeds() -> list[bytes]:
 
 def _settings(path: Path) -> None:
     from infolm.evaluation.neural_cache import CacheSettings
-    from infolm.families.running import run
+    from infolm.families.running import tuned
 
-    run._built(CacheSettings, run._settings(path), "cache")
+    tuned._built(CacheSettings, tuned._settings(path), "cache")
 
 
 def _settings_seeds() -> list[bytes]:

@@ -1,6 +1,7 @@
 """The codes of a model as inline SVGs, in the look of the learning curve."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import matplotlib
 import numpy as np
@@ -10,7 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, StrMethodFormatter
 
 from infolm.evaluation.posterior import Picture
-from infolm.families.latent.report import LatentPlots
 from infolm.reports.curves import STYLE, TRAINING, VALIDATION, as_svg
 from infolm.reports.page import COLOURS
 
@@ -20,6 +20,16 @@ TAIL = 0.01
 IDLE = COLOURS["raw"][0]
 
 Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LatentPlots:
+    """Each an SVG: KL by unit, the histograms of figure 3, and those of figures 5 and 6; the first
+    empty where the code is a point, the last where there is no prior either."""
+
+    dimensions: str = ""
+    histograms: str = ""
+    bounds: str = ""
 
 
 def draw_latent(picture: Picture, point: bool, prior: bool = True) -> LatentPlots:

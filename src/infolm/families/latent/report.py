@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from infolm.config import Recipe
 from infolm.data.sentences import Lines
@@ -31,6 +31,9 @@ from infolm.objectives.monte_carlo import MonteCarloConfig
 from infolm.objectives.sentence import AeConfig, LatentObjectiveConfig
 from infolm.objectives.vq import VqConfig
 from infolm.reports.page import code, figure, folded, number, paragraph, strong
+
+if TYPE_CHECKING:  # it needs matplotlib, and only a report with pictures does
+    from infolm.families.latent.picture import LatentPlots
 
 RECONSTRUCTIONS, INTERPOLATION = 5, 9
 """Sentences of the validation split that are written anew, and the steps between two of them."""
@@ -129,16 +132,6 @@ class LatentFindings:
     deviation: float = 0.1
     scales: Sequence[str] = ("mean", "drawn", "10 times")
     reading: Reading | None = None
-
-
-@dataclass(frozen=True)
-class LatentPlots:
-    """Each an SVG: KL by unit, the histograms of figure 3, and those of figures 5 and 6; the first
-    empty where the code is a point, the last where there is no prior either."""
-
-    dimensions: str = ""
-    histograms: str = ""
-    bounds: str = ""
 
 
 class LatentSections(Sections):
@@ -261,7 +254,7 @@ def read_anew(run: LatentRun, lines: Lines) -> Reading:
     return reading(anew, sentences, run.different_codes(lines))
 
 
-def latent_plots(found: LatentFindings, recipe: Recipe) -> LatentPlots:
+def latent_plots(found: LatentFindings, recipe: Recipe) -> "LatentPlots":
     from infolm.families.latent.picture import draw_latent
 
     prior = not isinstance(recipe.objective, AeConfig)
@@ -359,7 +352,7 @@ def _group(heading: str, rows: Sequence[Row]) -> str:
 
 def latent_section(
     found: LatentFindings,
-    plots: LatentPlots,
+    plots: "LatentPlots",
     recipe: Recipe,
     measurements: Sequence[Measurement],
     path: str,

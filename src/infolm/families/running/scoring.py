@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from infolm.data.ingest import Report
 from infolm.data.tokens import Tokenizer
@@ -30,9 +30,7 @@ from infolm.evaluation.scoring import (
 from infolm.evaluation.suite import BASELINE, NGRAM_ORDER
 from infolm.families.base import open_run, silent
 from infolm.families.running.options import LanguageEvaluateOptions
-
-if TYPE_CHECKING:
-    from infolm.families.running.run import LanguageRun
+from infolm.families.running.tuned import TunableRun
 
 NGRAMS = "kneser-ney:"
 """What stands before a run's folder to name the n-gram model of its text."""
@@ -143,7 +141,7 @@ class Scorer(ABC):
 class NeuralScorer(Scorer):
     """The model of a run."""
 
-    run: "LanguageRun"
+    run: TunableRun
 
     @property
     def tokenizer(self) -> Tokenizer:  # type: ignore[override]
@@ -172,7 +170,7 @@ class NeuralScorer(Scorer):
 class NgramScorer(Scorer):
     """The Kneser-Ney model of a run's training text, in the run's vocabulary."""
 
-    run: "LanguageRun"
+    run: TunableRun
 
     @property
     def tokenizer(self) -> Tokenizer:  # type: ignore[override]
@@ -203,11 +201,9 @@ def _methods(settings: ScoreSettings) -> LanguageEvaluateOptions:
 
 def open_scorer(name: str | Path) -> Scorer:
     """What `infolm score NAME` asks: a run's folder, or `kneser-ney:` and a run's folder."""
-    from infolm.families.running.run import LanguageRun
-
     of_ngrams = str(name).startswith(NGRAMS)
     run = open_run(str(name).removeprefix(NGRAMS))
-    if isinstance(run, LanguageRun):
+    if isinstance(run, TunableRun):
         return NgramScorer(run) if of_ngrams else NeuralScorer(run)
     raise InfolmError(run.unscored)
 
