@@ -1,6 +1,7 @@
 """`infolm train` and `infolm tune`."""
 
 import json
+import math
 import re
 import sys
 from collections.abc import Sequence
@@ -162,10 +163,7 @@ def _print_tuned(result: dict[str, Any]) -> None:
     best, trials = result["best"], dict(result["trials"])
     total = trials.pop("total")
     print(f"{total} trials: " + ", ".join(f"{n} {state}" for state, n in trials.items()))
-    print_table(
-        ["key", "best value"],
-        [[k, f"{v:.4g}" if isinstance(v, float) else str(v)] for k, v in best["values"].items()],
-    )
+    _print_keys(result)
     rows = [[f"trial {best['trial']}, as tuned", f"{best['nll']:.4f}", f"{best['perplexity']:.2f}"]]
     again = result.get("retrained", {})
     if "nll" in again:
@@ -180,4 +178,30 @@ def _print_tuned(result: dict[str, Any]) -> None:
         print(f"with seed {seed} it failed: {failure}")
     if "note" in again:
         print(f"{again['note']}.")
-    print(f"the winner's recipe: {result['recipe']}; picture: {result['picture']}")
+    print(f"the winner's recipe: {result['recipe']}")
+    print(f"pictures: {result['picture']}, {result['history_picture']}")
+
+
+def _print_keys(result: dict[str, Any]) -> None:
+    """The winner's values, the importance of each key, and how the best came down."""
+    from infolm.studies.tuning.history import BEST, ENOUGH, Tried, improvements
+    from infolm.studies.tuning.results import perplexity
+
+    values, shares = result["best"]["values"], result["importance"]
+    header, order = ["key", "best value"], list(shares or values)
+    rows = [[k, f"{v:.4g}" if isinstance(v := values[k], float) else str(v)] for k in order]
+    if shares:
+        header.append("importance")
+        rows = [[*row, f"{shares[row[0]]:.0%}"] for row in rows]
+    print_table(header, rows, right={2})
+    tried = [Tried(**each) for each in result["history"]]
+    if shares:
+        best = max(BEST, math.ceil(len(tried) / 10))
+        print(
+            f"importance: how much a key decides whether a trial is one of the best {best} of "
+            f"{len(tried)} complete ones (PED-ANOVA; rough with few trials)."
+        )
+    elif len(values) > 1:
+        print(f"The importance of each key is told after {ENOUGH} complete trials.")
+    steps = ", ".join(f"{perplexity(t.nll):.2f} (trial {t.trial})" for t in improvements(tried))
+    print(f"history of the best perplexity: {steps}\n")

@@ -27,6 +27,8 @@ BOX = 0.15
 SHOWN = 0.9
 """The share of trials whose losses span the axis; the worst may be far off, and end at its top."""
 FROM_GOOD_TO_BAD = LinearSegmentedColormap.from_list("loss", [TRAINING, "#8fc1de", LINE])
+LEGEND = 4.4
+"""Inches that the legend takes, however few the axes."""
 Line = list[float]
 
 
@@ -39,24 +41,34 @@ def neighbours(points: Sequence[Line], best: int) -> list[int]:
 
 def draw(space: Space, trials: Sequence[FrozenTrial], path: Path) -> None:
     """Write the picture to `path`, an .svg, and beside it as a .png."""
+    with matplotlib.rc_context({**STYLE, "axes.grid": False}):
+        save(picture(space, trials), path)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """As an .svg, and beside it as a .png."""
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    atomically(path, lambda file: figure.savefig(file, format="svg", metadata=nothing))
+    png = path.with_suffix(".png")
+    atomically(png, lambda file: figure.savefig(file, format="png", dpi=150))
+
+
+def picture(space: Space, trials: Sequence[FrozenTrial]) -> Figure:
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     losses = [trial.values[0] for trial in complete]
     points = [[each.unit(t.params[key]) for key, each in space.items()] for t in complete]
-    with matplotlib.rc_context({**STYLE, "axes.grid": False}):
-        figure = Figure(figsize=(1.25 * (len(space) + 1) + 0.6, 4.6), layout="constrained")
-        axes = figure.subplots()
-        _draw_lines(axes, points, losses)
-        for x, (key, section) in enumerate(space.items()):
-            _draw_axis(axes, x, key.replace(".", ".\n"), _ticks(section), f"axis-{key}")
-        _draw_loss_axis(axes, len(space), losses)
-        axes.set(xlim=(-0.45, len(space) + 0.65), ylim=(-0.04, 1.04), xticks=[], yticks=[])
-        for spine in axes.spines.values():
-            spine.set_visible(False)
-        figure.legend(loc="outside lower left", ncols=3)
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        atomically(path, lambda file: figure.savefig(file, format="svg", metadata=nothing))
-        png = path.with_suffix(".png")
-        atomically(png, lambda file: figure.savefig(file, format="png", dpi=150))
+    width = max(1.25 * (len(space) + 1) + 0.6, LEGEND)
+    figure = Figure(figsize=(width, 4.6), layout="constrained")
+    axes = figure.subplots()
+    _draw_lines(axes, points, losses)
+    for x, (key, section) in enumerate(space.items()):
+        _draw_axis(axes, x, key.replace(".", ".\n"), _ticks(section), f"axis-{key}")
+    _draw_loss_axis(axes, len(space), losses)
+    axes.set(xlim=(-0.45, len(space) + 0.65), ylim=(-0.04, 1.04), xticks=[], yticks=[])
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    figure.legend(loc="outside lower left", ncols=3)
+    return figure
 
 
 def _span(losses: Sequence[float]) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from infolm.errors import RunError
-from infolm.studies.tuning.parallel import draw
+from infolm.studies.tuning import history, parallel
 from infolm.studies.tuning.study import Study, with_values
 from infolm.training import checkpoint
 
@@ -96,8 +96,11 @@ def summary(study: Study, seeds: int) -> dict[str, Any]:
             "nll": loss,
             "perplexity": perplexity(loss),
         },
+        "importance": study.importance(),
+        "history": [tried._asdict() for tried in history.history(trials)],
         "recipe": str(study.folder.best),
         "picture": str(study.folder.picture),
+        "history_picture": str(study.folder.history),
     }
     if seeds:
         found = study.retrained(winner.number)
@@ -138,6 +141,8 @@ def write(study: Study, result: dict[str, Any]) -> None:
     )
     text = about + recipe.model_copy(update={"title": title}).as_yaml()
     checkpoint.atomically(study.folder.best, lambda path: path.write_text(text, encoding="utf-8"))
-    draw(study.space, study.trials(), study.folder.picture)
+    parallel.draw(study.space, study.trials(), study.folder.picture)
+    tried = [history.Tried(**each) for each in result["history"]]
+    history.draw(tried, result["importance"], study.folder.history)
     told = json.dumps(result, indent=2) + "\n"
     checkpoint.atomically(study.folder.result, lambda path: path.write_text(told, encoding="utf-8"))

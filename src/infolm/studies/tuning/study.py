@@ -10,6 +10,7 @@ trials.jsonl    every trial on a line
 best.yaml       the winner, as a recipe
 result.json     what came out
 parallel.svg    parallel coordinates of the complete trials (and .png)
+history.svg     their losses one after another, and the importance of each key (and .png)
 
 Every choice of what to do next is made under the claim `study`, from what the database holds. So
 workers need no leader: they may be killed, join late, or run on several machines.
@@ -35,6 +36,7 @@ from infolm.section import nearest
 from infolm.shelf import parse_yaml
 from infolm.space import Value, leaves, suggest, values
 from infolm.studies.claims import TIMEOUT, Claims, DatabaseClaims, FileClaims, Release
+from infolm.studies.tuning.history import importance
 from infolm.training import checkpoint
 from infolm.training.run import RunFolder
 
@@ -73,6 +75,7 @@ class StudyFolder:
         self.best = path / "best.yaml"
         self.result = path / "result.json"
         self.picture = path / "parallel.svg"
+        self.history = path / "history.svg"
 
     def trial(self, number: int) -> RunFolder:
         return RunFolder(self.path / "trials" / f"{number:03d}")
@@ -243,6 +246,10 @@ class Study:
         """The complete trial with the least loss."""
         complete = [t for t in self.trials() if t.state == TrialState.COMPLETE]
         return min(complete, key=lambda trial: trial.values[0], default=None)
+
+    def importance(self) -> dict[str, float]:
+        """What each key decides, as `history.importance` has it."""
+        return importance(self._study)
 
     def values(self, trial: FrozenTrial) -> dict[str, Value]:
         """A trial's own values of the recipe's keys."""
