@@ -42,6 +42,7 @@ PAGE = {
     "/": ("index.html", "text/html"),
     "/page/page.js": ("page.js", "text/javascript"),
     "/page/style.css": ("style.css", "text/css"),
+    "/page/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 """The files of the page: there are no others to ask for."""
 
