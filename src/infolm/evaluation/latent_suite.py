@@ -42,6 +42,7 @@ from infolm.evaluation.posterior import (
 from infolm.evaluation.reading import gain
 from infolm.evaluation.usage import usage
 from infolm.information.estimate import ceiling
+from infolm.metrics import Described, describe
 from infolm.models.latent import LatentModel, Posterior, Proposal, Quantised
 from infolm.objectives import estimators
 
@@ -57,6 +58,50 @@ OF_DISTRIBUTIONS = (
     *("kl", "mutual_information", "units_above_noise", "bleu_sampled"),
 )
 """Metrics that mean nothing where codes are points."""
+for _name, _label in {
+    "elbo": "ELBO: bound on the {}",
+    "importance_weighted": "importance-weighted bound on the {}",
+    "melbo": "MELBO: bound on the {}",
+    "reconstruction": "{} of a sentence given its own code",
+}.items():
+    _loss, _perplexity = _label.format("loss"), _label.format("perplexity")
+    describe(
+        "latent",
+        Described(f"{_name}_nll", _loss, "nats per sentence", 2, "down"),
+        Described(f"{_name}_perplexity", _perplexity, "perplexity per token", 2, "down"),
+        Described(
+            f"{_name}_perplexity_without_eos",
+            f"{_perplexity}, without <eos>",
+            "perplexity per token",
+            2,
+            "down",
+        ),
+    )
+describe(
+    "latent",
+    Described(
+        "latent_usage", "latent usage: what a code holds of its sentence", "nats per sentence", 3
+    ),
+    Described("latent_usage_per_token", "the same per token", "nats per token", 4),
+    Described("latent_usage_effective", "effective number of codes behind it", "codes", 1),
+    Described("mutual_information", "mutual information of sentence and code", "nats", 3),
+    Described("active_units", decimals=0),
+    Described("units_above_noise", "units above the noise", decimals=0),
+    Described(
+        "likelihood_gain",
+        "ln p(x|z) given its own code, above another's",
+        "nats per sentence",
+        2,
+        "up",
+    ),
+    Described("latent_entropy", "entropy of the codes, columns standardised", "nats", 2),
+    Described(
+        "latent_entropy_unstandardised", "entropy of the codes, columns as they are", "nats", 2
+    ),
+    Described("latent_entropy_control", "the same estimate from draws of N(0, 1)", "nats", 2),
+    Described("latent_entropy_normal", "entropy of N(0, 1)", "nats", 2),
+    Described("perplexity_of_classes", "classes in use, by their perplexity", "classes", 2),
+)
 FEW_CODES = 2.0
 """An effective number of codes below this is as good as none."""
 

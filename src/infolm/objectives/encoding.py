@@ -3,13 +3,37 @@
 from abc import abstractmethod
 from typing import Any, ClassVar
 
-from infolm.objectives.base import ObjectiveConfig
+from infolm.metrics import Described, describe
+from infolm.objectives.base import TIES, ObjectiveConfig
 
 PIECES = {"model.capability": ("encoder",), "data.tokens": ("wordpiece",)}
 SEQUENCES = {**PIECES, "feed.kind": ("sequences",), "model.head": ("words",)}
 """Needs of objectives that read word pieces, and those of them that read sequences."""
 
 ALL_WORDS = "among all words"
+
+describe(
+    "encoder",
+    Described(
+        "nll",
+        "cross entropy",
+        "nats",
+        better="down",
+        meaning="cross entropy of telling what is true from what is not",
+    ),
+    Described(
+        "information",
+        "information, at least",
+        "nats",
+        better="up",
+        meaning="InfoNCE, a lower bound on the mutual information",
+    ),
+    Described(
+        "accuracy", unit="share", better="up", meaning="share of what is told right among all"
+    ),
+    Described(TIES, unit="share", meaning="share of what is tied with others"),
+    Described("loss", "the objective's loss", "nats", better="down"),
+)
 
 
 class EncoderObjectiveConfig(ObjectiveConfig):

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from infolm.data.parts import share
 from infolm.data.sequences import SequenceBatch
+from infolm.metrics import Described, describe
 from infolm.models.encoder import Encoder
 from infolm.nn.contrast import LOG_ZERO, info_nce, log_sum_exp, wide
 from infolm.nn.gather import gather, processes
@@ -18,6 +19,14 @@ from infolm.objectives.encoding import ALL_WORDS, SEQUENCES, EncoderObjectiveCon
 from infolm.objectives.words import Among, Contrast, Table, among
 
 MASKED = {**SEQUENCES, "feed.masking": ("tokens", "spans")}
+
+describe(
+    "encoder",
+    Described("dim", "cross entropy of n-grams", "nats per n-gram", better="down"),
+    Described(
+        "dim_information", "information of n-grams, at least", "nats per n-gram", better="up"
+    ),
+)
 
 
 @OBJECTIVES.register

@@ -26,6 +26,7 @@ from infolm.families.sections import (
     perplexity_shown,
 )
 from infolm.generation.latent import GREEDY, MEAN, Reconstruction, reconstruct
+from infolm.metrics import described
 from infolm.models.latent import GaussianConfig
 from infolm.objectives.monte_carlo import MonteCarloConfig
 from infolm.objectives.sentence import AeConfig, LatentObjectiveConfig
@@ -39,40 +40,6 @@ RECONSTRUCTIONS, INTERPOLATION = 5, 9
 """Sentences of the validation split that are written anew, and the steps between two of them."""
 READ = 200
 """Sentences that are written anew to see what the decoder makes of their codes."""
-MEASURES = {  # metric: what it is, decimals
-    "elbo_nll": ("ELBO: bound on the loss", 2),
-    "elbo_perplexity": ("ELBO: bound on the perplexity", 2),
-    "importance_weighted_nll": ("importance-weighted bound on the loss", 2),
-    "importance_weighted_perplexity": ("importance-weighted bound on the perplexity", 2),
-    "melbo_nll": ("MELBO: bound on the loss", 2),
-    "melbo_perplexity": ("MELBO: bound on the perplexity", 2),
-    "reconstruction_nll": ("loss of a sentence given its own code", 2),
-    "reconstruction_perplexity": ("perplexity of a sentence given its own code", 2),
-    "latent_usage": ("latent usage: what a code holds of its sentence", 3),
-    "latent_usage_per_token": ("the same per token", 4),
-    "latent_usage_effective": ("effective number of codes behind it", 1),
-    "kl": ("KL divergence of q(z|x) from the prior", 3),
-    "mutual_information": ("mutual information of sentence and code", 3),
-    "active_units": ("active units", 0),
-    "units_above_noise": ("units above the noise", 0),
-    "likelihood_gain": ("ln p(x|z) given its own code, above another's", 2),
-    "latent_entropy": ("entropy of the codes, columns standardised", 2),
-    "latent_entropy_unstandardised": ("entropy of the codes, columns as they are", 2),
-    "latent_entropy_control": ("the same estimate from draws of N(0, 1)", 2),
-    "latent_entropy_normal": ("entropy of N(0, 1)", 2),
-    "perplexity_of_classes": ("classes in use, by their perplexity", 2),
-    "bleu_mean": ("BLEU of reconstructions from the mean", 3),
-    "bleu_likeliest": ("BLEU of reconstructions from the likeliest classes", 3),
-    "bleu_nearest": ("BLEU of reconstructions from the nearest entries", 3),
-    "bleu_sampled": ("BLEU of reconstructions from a sample", 3),
-    "bleu_shuffled": ("BLEU of another's reconstruction", 3),
-    "distinct_reconstructions": ("different reconstructions", 3),
-}
-MEASURES |= {
-    f"{name}_perplexity_without_eos": (f"{what}, without <eos>", decimals)
-    for name in ("reconstruction", "elbo", "melbo", "importance_weighted")
-    for what, decimals in [MEASURES[f"{name}_perplexity"]]
-}
 SPLITS = {"train": "training split", "valid": "validation split", "test": "test split"}
 GLANCE = (
     "elbo_perplexity",
@@ -332,7 +299,8 @@ def _rows(measurements: Sequence[Measurement]) -> list[Row]:
     metrics = [m.metric for m in measurements]
     rows = []
     for m in measurements:
-        name, decimals = MEASURES.get(m.metric, (m.metric.replace("_", " "), 3))
+        about = described(m.metric, "latent")
+        name, decimals = about.label, about.decimals
         method = m.method.removeprefix(METHOD).lstrip(" ,")
         name += f"; {method}" if method and metrics.count(m.metric) > 1 else ""
         error = "" if m.stderr is None else f"± {number(m.stderr, decimals)}"
