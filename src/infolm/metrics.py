@@ -67,7 +67,7 @@ def known(name: str, *scopes: str) -> bool:
 
 def described(name: str, *scopes: str) -> Described:
     """What is known of a name in the first of the scopes that has it, or by its name alone."""
-    return _found(name, scopes) or Described(name.rpartition("/")[2])
+    return _found(name, scopes) or Described(name.rpartition("/")[2], decimals=3)
 
 
 def within(scope: str) -> Mapping[str, Described]:

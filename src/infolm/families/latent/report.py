@@ -14,7 +14,7 @@ from infolm.evaluation.latent_suite import METHOD, OF_DISTRIBUTIONS
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.posterior import Picture, picture
 from infolm.evaluation.reading import Reading, reading
-from infolm.families.latent.diagnosis import diagnosis, heard, latent_of
+from infolm.families.latent.diagnosis import diagnosis, has_distribution, heard, latent_of
 from infolm.families.latent.run import LatentRun
 from infolm.families.sections import (
     SAMPLE_SEED,
@@ -27,7 +27,6 @@ from infolm.families.sections import (
 )
 from infolm.generation.latent import GREEDY, MEAN, Reconstruction, reconstruct
 from infolm.metrics import described
-from infolm.models.latent import GaussianConfig
 from infolm.objectives.monte_carlo import MonteCarloConfig
 from infolm.objectives.sentence import AeConfig, LatentObjectiveConfig
 from infolm.objectives.vq import VqConfig
@@ -153,7 +152,7 @@ class LatentSections(Sections):
         if not self.codes.samples:
             return [paragraph("An auto-encoder has no distribution of codes to draw from.")]
         note = f"The likeliest words, from codes drawn from N(0, {self.codes.deviation:g}²)."
-        if not isinstance(latent_of(self.recipe), GaussianConfig):
+        if latent_of(self.recipe).classes:
             note = "The likeliest words, from codes whose classes are drawn, each as likely."
         return drawn(note, self.codes.samples)
 
@@ -224,7 +223,7 @@ def read_anew(run: LatentRun, lines: Lines) -> Reading:
 def latent_plots(found: LatentFindings, recipe: Recipe) -> "LatentPlots":
     from infolm.families.latent.picture import draw_latent
 
-    prior = not isinstance(recipe.objective, AeConfig)
+    prior = has_distribution(recipe)
     return draw_latent(found.picture, isinstance(recipe.objective, AeConfig | VqConfig), prior)
 
 
@@ -238,10 +237,10 @@ def glance(found: LatentFindings, recipe: Recipe, measurements: Sequence[Measure
         (own, f"{nats:,.2f}", f"± {error:,.2f}", ""),
         ("active units", f"{picture.active.sum():,}", "", of),
     ]
-    if not isinstance(latent := latent_of(recipe), GaussianConfig):
+    if classes := latent_of(recipe).classes:
         used = f"{picture.classes.mean():.1f}"
-        rows.append(("classes in use, by their perplexity", used, "", f"of {latent.classes:,}"))
-    if not isinstance(recipe.objective, AeConfig):
+        rows.append(("classes in use, by their perplexity", used, "", f"of {classes:,}"))
+    if has_distribution(recipe):
         rows = [
             (
                 "mutual information of sentence and code, nats",
@@ -289,7 +288,7 @@ def _headline(recipe: Recipe, measurements: Sequence[Measurement]) -> list[Measu
 
 def shown(recipe: Recipe, measurements: Sequence[Measurement]) -> list[Measurement]:
     """The measurements that mean something for the recipe's objective."""
-    if not isinstance(recipe.objective, AeConfig):
+    if has_distribution(recipe):
         return list(measurements)
     return [m for m in measurements if not m.metric.startswith(OF_DISTRIBUTIONS)]
 
