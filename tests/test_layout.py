@@ -24,7 +24,7 @@ ORDER = [
     {"families"},
     {"finetuning", "sentence_vectors", "word_vectors", "repair", "causal_lm_config"},
     {"causal_lm"},
-    {"exports"},
+    {"exports", "server"},
     {"studies"},
     {"library"},
     {"cli"},

@@ -103,12 +103,6 @@ def test_a_model_of_another_size(infolm, tmp_path, trained):
     one_sentence(infolm("evaluate", tmp_path), "is of another model")
 
 
-def test_a_prompt_of_unknown_words(infolm, trained):
-    done = infolm("generate", trained, "--prompt", "the xylophone sleeps quietly")
-    one_sentence(done, "'xylophone', 'quietly'")
-    assert done.out == ""
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -150,17 +150,6 @@ def read_packed(made, packed, state):
         return made(packed, state)
 
 
-def test_repeated_columns_go_on_alike():
-    made, tokens = model(), text(5, 2)
-    state = made.repeated(read(made, tokens).state, 3)
-    further = text(4, 6)
-    output = read(made, further, state).hidden
-    for column in range(6):
-        one = read(made, tokens[:, column // 3 : column // 3 + 1]).state
-        alone = read(made, further[:, column : column + 1], one).hidden
-        torch.testing.assert_close(output[:, column], alone[:, 0])
-
-
 def test_a_budget_is_met_and_nearly_spent():
     config = TransformerConfig(parameters="40k", heads=2, layers=2)
     size = sum(p.numel() for p in config.build(VOCABULARY).parameters())

@@ -13,6 +13,7 @@ from infolm.cli import score  # noqa: F401
 from infolm.cli import compare  # noqa: F401
 from infolm.cli import finetune  # noqa: F401
 from infolm.cli import export  # noqa: F401
+from infolm.cli import serve  # noqa: F401
 from infolm.cli import variance  # noqa: F401
 from infolm.cli import repair  # noqa: F401
 from infolm.cli import reproduce  # noqa: F401

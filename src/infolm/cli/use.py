@@ -1,6 +1,8 @@
 """`infolm evaluate`, `generate` and `report`: what one does with a trained run."""
 
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -99,21 +101,77 @@ def generate(run: RunArgument, as_json: JsonOption = False, **given: Any) -> Non
     """Write text with a trained model.
 
     \b
+    Of a language model, as it writes, or prompt by prompt:
+    infolm generate RUN --prompt "Once upon a time" --stream
+    infolm generate RUN --interactive
+
+    \b
     Of a model with a latent code, sentences from codes:
     infolm generate RUN --interpolate "the first sentence" "and the last" --steps 9
     """
-    from infolm.console import StageBars
+    from infolm.console import StageBars, err
     from infolm.families.base import Table, open_run
 
     opened = open_run(run)
+    if given["interactive"] or given["stream"]:
+        if as_json:
+            raise InfolmError(
+                "--json prints what is finished: leave out --stream and --interactive"
+            )
+        _talk(opened, given)
+        return
     with StageBars() as stages:
         written = opened.generate(stages, **given)
+    for warning in written.warnings:
+        err.print(f"{warning}.", markup=False, highlight=False)
     if as_json:
         print(json.dumps(written.records, indent=2))
     elif isinstance(written.shown, Table):
         print_table(*written.shown)
     else:
         print(written.shown)
+
+
+def _talk(opened: Any, given: dict[str, Any]) -> None:
+    """Print what the model writes as it comes: after one prompt, or after each that is read."""
+    if not given["interactive"]:
+        _print_stream(opened, given)
+        return
+    # Options are checked before anything is read; each text has a seed of its own.
+    opened.stream(**given)
+    asked = {**given, "interactive": False}
+    for number, prompt in enumerate(_prompts()):
+        _print_stream(opened, {**asked, "prompt": prompt, "seed": given["seed"] + number})
+
+
+def _prompts() -> Iterator[str]:
+    """Lines that a person types, up to an empty one or the end."""
+    shown = "> " if sys.stdin.isatty() else ""
+    while True:
+        try:
+            prompt = input(shown)
+        except (EOFError, KeyboardInterrupt):
+            return
+        if not prompt.strip():
+            return
+        yield prompt
+
+
+def _print_stream(opened: Any, given: dict[str, Any]) -> None:
+    from infolm.console import err
+
+    if said := opened.unread(given["prompt"]):
+        err.print(f"{said}.", markup=False, highlight=False)
+    echo = "" if given["no_echo"] else given["prompt"]
+    begun = bool(echo)
+    sys.stdout.write(echo)
+    for piece in opened.stream(**given):
+        piece = piece if begun else piece.lstrip(" \n")
+        begun = begun or bool(piece)
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+    sys.stdout.flush()
 
 
 @app.command()

@@ -6,7 +6,7 @@ place that knows what belongs to it. Everything else asks `family_of`, or a `Run
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -70,11 +70,12 @@ class Evaluation(NamedTuple):
 
 class Writing(NamedTuple):
     """texts: what was written. records: the same with all that belongs to it, by name. shown: as a
-    person reads it."""
+    person reads it. warnings: what was not taken as it stands."""
 
     texts: list[str]
     records: list[dict[str, Any]]
     shown: str | Table
+    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,10 @@ class Run(ABC):
         """What the model writes, by its section of GENERATING; see `infolm.generate`."""
         return self.write(chosen(GENERATING, self.kind, self.folder.path, given), report)
 
+    def stream(self, report: Report = silent, /, **given: Any) -> Iterator[str]:
+        """The same piece by piece, as it is written; of families that write word by word."""
+        return self.write_on(chosen(GENERATING, self.kind, self.folder.path, given), report)
+
     @property
     def kind(self) -> Capability:
         """What the model can do, and so its family."""
@@ -119,6 +124,17 @@ class Run(ABC):
     @abstractmethod
     def write(self, options: Any, report: Report) -> Writing:
         """What the model writes, or a refusal. options: the family's section of GENERATING."""
+
+    def write_on(self, options: Any, report: Report) -> Iterator[str]:
+        """What the model writes, piece by piece. options: as of `write`."""
+        raise InfolmError(
+            f"{self.folder.path} is {family_of(self.recipe).a}, and does not go on from a text: "
+            "take a run of a language model"
+        )
+
+    def unread(self, prompt: str) -> str:
+        """What is to be said of a prompt that is not read as it stands; mostly nothing."""
+        return ""
 
     def score(self, texts: str | Sequence[str], **options: Any) -> list[ScoredSentence]:
         """The surprisal of each token and word of texts, or why the family has none; see
@@ -163,6 +179,11 @@ class Family(ABC):
 
     def judge(self, recipe: Recipe, model: Any, corpus: Corpus) -> Callable[[], float] | None:
         """The training loss, without dropout, where the averager goes by that; none elsewhere."""
+        return None
+
+    def sampler(self, recipe: Recipe, model: Any, corpus: Corpus) -> Callable[[], list[str]] | None:
+        """What writes `train.samples` texts with the present weights, in evaluation mode and with
+        random numbers of its own; none where the family writes none."""
         return None
 
     @abstractmethod

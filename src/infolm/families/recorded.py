@@ -18,6 +18,7 @@ FREE_TO_CHANGE = {
     "stop_patience",
     "checkpoint_seconds",
     "log_every",
+    "samples",
     "accelerator",
 }
 """Keys of `train` that a resumed run may have otherwise than when it began."""

@@ -4,6 +4,7 @@ Each filter takes ln p (B, V) to the ln p (B, V) of what is left, renormalised, 
 it rules out. Every one keeps at least one word.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -162,6 +163,25 @@ def generate(
     for rounding in the model. With `cache`, each continuation has a neural cache of its own,
     which begins with the prompt. `report` hears of the tokens of all continuations together.
     """
+    words: list[Tensor] = []
+    for word in word_by_word(model, prompt, tokens, num, settings, generator, cache):
+        words.append(word)
+        if report:
+            report(len(words) * num, tokens * num)
+    return torch.stack(words, 1)
+
+
+@torch.inference_mode()
+def word_by_word(
+    model: LanguageModel,
+    prompt: Tensor,
+    tokens: int,
+    num: int,
+    settings: SamplingSettings,
+    generator: torch.Generator,
+    cache: CacheSettings | None = None,
+) -> Iterator[Tensor]:
+    """As `generate`, the next word of each continuation (num,) as soon as it is drawn."""
     uniforms = torch.stack([own_uniforms(generator, tokens) for _ in range(num)], 1)
     uniforms = uniforms.to(prompt.device)
     output = model(prompt[:, None], model.initial_state(1))
@@ -170,10 +190,10 @@ def generate(
     caches = [NeuralCache(cache.window, cache.flatness) for _ in range(num)] if cache else []
     for one in caches:
         one.append(output.hidden[:-1, 0], prompt[1:])
-    words: list[Tensor] = []
+    word = prompt[-1:].expand(num)
     for t in range(tokens):
         if t > 0:
-            output = model(words[-1][None], state)
+            output = model(word[None], state)
             hidden, state = output.hidden[-1], output.state
         log_probs = model.log_probs(hidden)
         if cache:
@@ -182,12 +202,10 @@ def generate(
                 for one, h in zip(caches, hidden, strict=True)
             ]
             log_probs = mix(log_probs, torch.stack(recent), cache.weight)
-        words.append(draw(settings(log_probs), uniforms[t]))
+        word = draw(settings(log_probs), uniforms[t])
         for i, one in enumerate(caches):
-            one.append(hidden[i : i + 1], words[-1][i : i + 1])
-        if report:
-            report((t + 1) * num, tokens * num)
-    return torch.stack(words, 1)
+            one.append(hidden[i : i + 1], word[i : i + 1])
+        yield word
 
 
 def own_uniforms(generator: torch.Generator, tokens: int) -> Tensor:

@@ -61,6 +61,9 @@ class TrainConfig(Section):
     recover: bool = Field(
         False, description="after divergence go on from the best validation, at 0.9 of the rate"
     )
+    samples: int = Field(
+        0, ge=0, description="texts that a language model writes to the log at each validation"
+    )
     log_every: int = Field(20, ge=1, description="steps between records in metrics.jsonl")
     accumulate: int = Field(
         1, ge=1, description="parts of a batch read one after another, for want of memory"
@@ -144,11 +147,8 @@ class Loop:
     """Trains `model` on the sum of `terms` and leaves the best weights in the run's folder.
 
     A step draws a batch from each term's feed, adds the weighted losses, and takes one step of the
-    optimiser, and of that of each term that learns itself. A batch may be in parts, for several
-    processes or one after another: what comes out is the same but for rounding. `validate` measures
-    the present weights; `judge`, if given, gives the losses that the averager goes by in the place
-    of those. Everything that decides what comes next is in `state_dict`, so that a run that is
-    killed and resumed ends with the same bytes as one left alone.
+                self.run_folder.save_model(self.model.state_dict())
+            samples = self.sampler() if self.sampler else []
 
     With `config.recover`, a loss that is no longer finite, or a validation loss that has blown up,
     is no end: weights, optimiser and averager go back to the best validation (or to the start), the
@@ -170,6 +170,7 @@ class Loop:
         watcher: Watcher,
         judge: Callable[[], float] | None = None,
         l2_penalty: float = 0.0,
+        sampler: Callable[[], list[str]] | None = None,
     ) -> None:
         self.fabric, self.model, self.optimiser = fabric, model, optimiser
         self.parts = Parts(config.accumulate)
@@ -181,7 +182,7 @@ class Loop:
             name: each for name, each in self.stateful.items() if isinstance(each, Learner)
         }
         self.validate, self.config, self.clip = validate, config, clip or math.inf
-        self.judge, self.l2_penalty = judge, l2_penalty
+        self.judge, self.l2_penalty, self.sampler = judge, l2_penalty, sampler
         self.run_folder, self.watcher = run, watcher
         self.base_rates = [group["lr"] for group in optimiser.param_groups]
         self.step = 0
@@ -348,6 +349,7 @@ class Loop:
             }
             if best:
                 self.run_folder.save_model(self.model.state_dict())
+            samples = self.sampler() if self.sampler else []
         if best:
             for name, learner in self.learners.items():
                 self.run_folder.save_learner(name, learner.state_dict())
@@ -375,6 +377,9 @@ class Loop:
         log.write("validation", self.step, epoch=epoch, loss=loss, answer=answer, **values)
         for event in events:
             log.write("event", self.step, name=event)
+        for i, text in enumerate(samples):
+            log.write_text(f"sample/{i + 1}", self.step, text)
+            self.watcher.say(f"  {' / '.join(text.split(chr(10)))}")
         self.watcher.validated(self.step, self.progress(), loss)
 
     # -- divergence -------------------------------------------------------------------------

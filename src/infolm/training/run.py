@@ -226,6 +226,9 @@ class NoLog:
     def flush(self) -> None:
         return
 
+    def write_text(self, name: str, step: int, text: str) -> None:
+        return
+
     def write(self, kind: str, step: int, **values: Any) -> None:
         return
 
@@ -263,6 +266,10 @@ class MetricsLog:
         for name, value in values.items():
             if isinstance(value, int | float):
                 self._board.add_scalar(f"{kind}/{name}", value, step)
+
+    def write_text(self, name: str, step: int, text: str) -> None:
+        """Text for TensorBoard alone."""
+        self._board.add_text(name, text, step)
 
     def flush(self) -> None:
         """Have all records on the disk: before a checkpoint of the step they lead to is."""

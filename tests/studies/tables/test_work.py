@@ -67,6 +67,8 @@ def test_every_training_once(fake, tmp_path):
     assert records.verdicts()[0].difference == pytest.approx(2)
     assert fake(source)[2] == []
     assert fake(source, seeds=4)[2] == [f"{name}/{arm}-4" for arm in ("low", "high", "further")]
+    assert listing.hours_left(records) == 0
+    assert listing.hours_left(records, 5) == pytest.approx(6 * 6 / 3600)  # 6 s each, 2 seeds more
     kept = json.loads(records.path.read_text())
     assert kept["arms"]["low"]["seeds"]["2"]["seconds"] == {"training": 6.0, "measuring": 0.0}
 
@@ -184,7 +186,7 @@ def test_trainings_are_killed_and_resumed_and_shared(tmp_path, text):
     command += ["--out", str(tmp_path / "out"), "--seeds", "1"]
     begun = tmp_path / "out/runs" / first.removesuffix(".yaml").lstrip("/") / "low-1/metrics.jsonl"
     with subprocess.Popen(command) as process:
-        end = time.monotonic() + 120
+        end = time.monotonic() + 300
         while not begun.exists() and time.monotonic() < end:
             time.sleep(0.01)
         process.kill()

@@ -13,6 +13,9 @@ from infolm.families.base import FAMILIES, Family
 from infolm.families.findings import Findings
 from infolm.families.running.report import LanguageSections
 from infolm.families.running.run import LanguageRun
+from infolm.generation.sampling import SamplingSettings
+from infolm.generation.text import write
+from infolm.models.encoder_decoder import EncoderDecoder
 from infolm.models.language import LanguageModel
 from infolm.objectives.base import Objective
 from infolm.training.loop import Validation
@@ -21,6 +24,9 @@ WARM_UP = 70
 """Tokens that each parallel stream of validation reads before it counts."""
 CHUNK = 70
 """Tokens read at a time where the feed does not say how many."""
+
+SAMPLE_TOKENS = 40
+"""Of a text that is written at a validation."""
 
 
 @FAMILIES.register
@@ -60,6 +66,19 @@ class RunningFamily(Family):
         streams = max(1, round(recipe.train.validation_streams * shorter))
         chunk = feed.bptt
         return lambda: -float(parallel_log_probs(model, tokens, streams, WARM_UP, chunk).mean())
+
+    def sampler(
+        self, recipe: Recipe, model: LanguageModel, corpus: Corpus
+    ) -> Callable[[], list[str]] | None:
+        if isinstance(model, EncoderDecoder):  # which writes only what it has read
+            return None
+        num, unk = recipe.train.samples, corpus.tokenizer.unk
+        settings = SamplingSettings(forbid=() if unk is None else (unk,))
+
+        def sample() -> list[str]:
+            return write(model, corpus.tokenizer, "", SAMPLE_TOKENS, num, recipe.seed, settings)
+
+        return sample
 
     def result(self, recipe: Recipe, loss: float) -> str:
         return f"perplexity {math.exp(min(loss, 700)):.2f}"

@@ -15,7 +15,7 @@ from infolm.families.options import (
     Seed,
 )
 
-METHODS, WRITTEN = "Methods", "What the model writes"
+METHODS, WRITTEN, TALK = "Methods", "What the model writes", "Talk"
 TUNE, TUNED = "tune", "tuned"
 """Requests for settings found on the validation split: now, or before if they still hold."""
 
@@ -44,6 +44,10 @@ OF_TEXT = Needs(
 OF_REVERSE = Needs(lambda o: o.reverse, "--yardstick is of the reverse perplexity: add --reverse")
 OF_MI = Needs(lambda o: o.mi, "--stride is of the mutual information: add --mi")
 
+OF_ONE = Needs(lambda o: o.num == 1, "--stream and --interactive write one text: leave out --num")
+OF_NO_PROMPT = Needs(
+    lambda o: not o.prompt, "--interactive reads prompts as you type them: leave out --prompt"
+)
 NO_OWN = Needs(
     lambda o: not (o.writes or o.episodic or o.words),
     "--text measures another text: leave out --episodic, --words, --reverse and --mi",
@@ -246,6 +250,18 @@ class _Prompted(Options):
     """What the text begins with. A base of its own, so that help lists it first."""
 
     prompt: Annotated[str, Option("Text to go on from; none: a new line.")] = ""
+    no_echo: Annotated[bool, Option("Do not print the prompt before what follows it.")] = False
+    stream: Annotated[
+        bool, Option("Print the text while it is written.", panel=TALK, needs=(OF_ONE,))
+    ] = False
+    interactive: Annotated[
+        bool,
+        Option(
+            "Read prompts, a line each, until an empty line or the end.",
+            panel=TALK,
+            needs=(OF_ONE, OF_NO_PROMPT),
+        ),
+    ] = False
     tokens: Annotated[int, Option("Tokens of each sample.", least=1, most=1_000_000)] = 100
 
 

@@ -25,7 +25,7 @@ from infolm.families.running.options import (
 )
 from infolm.families.running.scoring import NeuralScorer, ScoreSettings, sentences_of
 from infolm.families.running.tuned import TunableRun
-from infolm.generation.text import STREAMS, write, write_long
+from infolm.generation.text import STREAMS, stream, unknown_words, write, write_long
 from infolm.objectives.bmi import Bmi, BmiConfig
 from infolm.section import nearest
 from infolm.training.device import one_device
@@ -153,11 +153,24 @@ class LanguageRun(TunableRun):
         texts = write(
             self.model, self.tokenizer, o.prompt, o.tokens, o.num, o.seed, sampling, cache
         )
-        shown = [text.strip("\n") for text in texts]
+        echo = "" if o.no_echo else o.prompt
+        shown = [(echo + text).strip("\n ") for text in texts]
         if o.num > 1:
             shown = [f"--- {i} ---\n{text}" for i, text in enumerate(shown, 1)]
         records = [{"prompt": o.prompt, "text": text} for text in texts]
-        return Writing(texts, records, "\n".join(shown))
+        said = unknown_words(self.tokenizer, o.prompt)
+        return Writing(texts, records, "\n".join(shown), [said] if said else [])
+
+    def write_on(self, options: LanguageGenerateOptions, report: Report) -> Iterator[str]:
+        """The continuation piece by piece."""
+        o, cache = options, None
+        if o.cache:
+            cache = self.cache_settings(o.cache, LanguageEvaluateOptions.chunk, report)
+        settings = o.settings(self.tokenizer)
+        return stream(self.model, self.tokenizer, o.prompt, o.tokens, o.seed, settings, cache)
+
+    def unread(self, prompt: str) -> str:
+        return unknown_words(self.tokenizer, prompt)
 
     def _of_critic(self, subject: Subject, splits: Sequence[str]) -> list[Measurement]:
         """Of a run with BMI, what its critic knows of each split; nothing where there is none."""

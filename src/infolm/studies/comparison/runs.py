@@ -16,7 +16,7 @@ from infolm.reports.history import Series, series_of
 from infolm.training.manifest import sha256
 from infolm.training.run import RunFolder, read_validations
 
-IDLE = {"train.checkpoint_seconds", "train.log_every", "train.accelerator"}
+IDLE = {f"train.{key}" for key in ("checkpoint_seconds", "log_every", "samples", "accelerator")}
 """Keys that change nothing of what is learnt."""
 IN_TRAINING = "best validation while training"
 """The method of what every run has, measured or not."""

@@ -1,7 +1,6 @@
 """What there is to reproduce: every table and sweep, what it costs, and what of it exists."""
 
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from infolm.errors import InfolmError
@@ -29,17 +28,16 @@ def opened(
 
 
 def minutes(records: Records) -> float | None:
-    """Of one core for one training and its measurement: the median of those done, or what the table
-    says."""
+    """Of one core for one training and its measurement: the longest of those done, as one that was
+    resumed, or found trained, took less than a whole one; before that, what the table says."""
     seconds = [
         sum(found["seconds"].values())
         for arm in records.arms.values()
         for found in arm["seeds"].values()
         if "seconds" in found
     ]
-    # One that was resumed, or found trained, took less than a whole one.
     stated = records.work.table.scales[records.work.scale].minutes
-    return stated if stated is not None else median(seconds) / 60 if seconds else None
+    return max(seconds) / 60 if seconds else stated
 
 
 def hours_left(records: Records, seeds: int | None = None) -> float | None:

@@ -38,7 +38,9 @@ class Scale(Section):
     recipe: str = Field(description="a name from `infolm recipes`, or a YAML file")
     set: str = Field("", description="changes to it in every arm: key=value key=value")
     minutes: float | None = Field(
-        None, gt=0, description="of one core for one training and its measurement, as measured"
+        None,
+        gt=0,
+        description="of one core for one training and its measurement, until some are measured",
     )
 
 

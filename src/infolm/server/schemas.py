@@ -1,0 +1,116 @@
+"""What requests hold. A field that is not here is refused, and so is one that would be ignored."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+TokenIds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+Texts = Annotated[list[str], Field(min_length=1, max_length=2048)]
+Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+
+class Body(BaseModel):
+    """model: a name that /v1/models lists."""
+
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())
+    model: str
+
+
+class StreamOptions(BaseModel):
+    """include_usage: a last event with the number of tokens."""
+
+    model_config = ConfigDict(extra="forbid")
+    include_usage: bool = False
+    include_obfuscation: bool | None = None
+
+
+class CompletionRequest(Body):
+    """As OpenAI has it; top_k, typical, eta and no_unk are those of `infolm generate`."""
+
+    prompt: (
+        str | TokenIds | Texts | Annotated[list[TokenIds], Field(min_length=1, max_length=2048)]
+    ) = ""
+    max_tokens: int | None = Field(16, ge=0)
+    temperature: float | None = Field(1.0, ge=0, le=100)
+    top_p: float | None = Field(1.0, gt=0, le=1)
+    n: int | None = Field(1, ge=1)
+    stop: str | Annotated[list[str], Field(max_length=16)] | None = None
+    seed: Seed | None = None
+    echo: bool | None = False
+    logprobs: int | None = Field(None, ge=0, le=20)
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    user: str | None = None
+    best_of: Literal[1] | None = None
+    suffix: None = None
+    logit_bias: None = None
+    presence_penalty: Literal[0] | None = None
+    frequency_penalty: Literal[0] | None = None
+    top_k: int | None = Field(None, ge=1)
+    typical: float | None = Field(None, gt=0, le=1)
+    eta: float | None = Field(None, gt=0, le=1)
+    no_unk: bool = False
+
+
+NUMBERS = r"^[0-9.eE+-]{1,30}(,[0-9.eE+-]{1,30}){1,2}$"
+
+
+class ScoreRequest(Body):
+    """As `infolm score` and `infolm.score` have it.
+
+    cache: WINDOW,LAMBDA,THETA. dynamic: RATE,DECAY of dynamic evaluation by plain gradient descent.
+    """
+
+    texts: str | Texts
+    context: Literal["fresh", "carried"] | None = None
+    eos: bool = True
+    unit: Literal["bits", "nats"] = "bits"
+    top: int = Field(0, ge=0, le=20)
+    temperature: float | None = Field(None, gt=0.01, le=100)
+    cache: str | None = Field(None, pattern=NUMBERS)
+    dynamic: str | None = Field(None, pattern=NUMBERS)
+
+
+class EmbeddingRequest(Body):
+    """As OpenAI has it; base64 is of float32, little-endian."""
+
+    input: str | Texts
+    encoding_format: Literal["float", "base64"] | None = "float"
+    dimensions: None = None
+    user: str | None = None
+
+
+class SentenceBody(Body):
+    """unknown: words that the vocabulary lacks are read as <unk>; else they are refused."""
+
+    unknown: bool = False
+
+
+class InterpolateRequest(SentenceBody):
+    """From the code of one sentence to that of another, both included."""
+
+    a: str
+    b: str
+    steps: int = Field(9, ge=2, le=100)
+
+
+class NeighboursRequest(SentenceBody):
+    """Training sentences whose codes are nearest."""
+
+    sentence: str
+    num: int = Field(10, ge=1, le=100)
+
+
+class ReconstructRequest(SentenceBody):
+    """Sentences written anew from their codes."""
+
+    sentences: Annotated[list[str], Field(min_length=1, max_length=256)]
+    seed: Seed = 1
+
+
+class SampleRequest(Body):
+    """Sentences of codes from N(0, deviation^2)."""
+
+    num: int = Field(5, ge=1, le=100)
+    deviation: float | None = Field(None, gt=0, le=100)
+    seed: Seed = 1
