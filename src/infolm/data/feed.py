@@ -51,6 +51,11 @@ class FeedConfig(Section):
         """How many a batch has, or at least, where the text has so many."""
         return int(getattr(self, "batch", 1))
 
+    @property
+    def hidden(self) -> str:
+        """What of a batch is hidden, in words after 'batches as of training'; empty: nothing."""
+        return ""
+
     def marker(self, tokenizer: "Tokenizer") -> int | None:
         """The token of a sentence whose followers alone count, if there is one."""
         return None

@@ -8,7 +8,6 @@ from infolm.evaluation.measurement import Measurement
 from infolm.families.sections import SPLITS, Parts, Sections, perplexity_shown
 from infolm.metrics import described
 from infolm.objectives.encoding import EncoderObjectiveConfig
-from infolm.objectives.masked import InfoWordConfig
 from infolm.reports.page import number, paragraph, strong
 
 
@@ -30,7 +29,7 @@ class EncoderSections(Sections):
 
     def panels(self) -> str:
         said = "The first panel has the cross entropy of telling what is true from what is not"
-        if isinstance(self.objective, InfoWordConfig) and self.objective.lambda_dim:
+        if self.objective.ngrams:
             said += "; the second the validation loss, in which that of n-grams has its weight"
         return (
             f"{said}. Information is InfoNCE, a bound from below that is at most ln of the number "
