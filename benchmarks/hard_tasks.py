@@ -532,6 +532,81 @@ def _cross_truth() -> float:
 _fill()
 
 
+# Tasks on which nothing was tuned
+
+
+def _fill_fresh() -> None:
+    def laplace(n: int, rng: Rng) -> tuple[Array, Array]:
+        x = rng.laplace(size=n)
+        return x, x + rng.laplace(size=n)
+
+    def arcs(n: int, rng: Rng) -> tuple[Array, Array]:
+        """One of two arcs by the sign of x's second column, which y's sign follows in 9 of 10."""
+        x = rng.standard_normal((n, 2))
+        sign = np.sign(x[:, 1]) * np.where(rng.random(n) < 0.9, 1, -1)
+        return x, sign * rng.exponential(size=n)
+
+    def moving(n: int, rng: Rng) -> tuple[Array, Array]:
+        """Moving averages of 20 independent rows each."""
+        a, b = (np.convolve(rng.standard_normal(n + 19), np.ones(20), "valid") for _ in "xy")
+        return a, b
+
+    def prices(n: int, rng: Rng) -> tuple[Array, Array]:
+        """Independent, log-normal with two decimals."""
+        x, y = np.round(np.exp(rng.standard_normal((2, n))), 2)
+        return x, y
+
+    def ages(n: int, rng: Rng) -> tuple[Array, Array]:
+        """A rounded column beside a class that it does not tell of."""
+        return np.round(40 + 15 * rng.standard_normal(n)), rng.integers(0, 4, n)
+
+    def switch(n: int, rng: Rng) -> tuple[Array, Array]:
+        """y is x's first or second column by the sign of the third: sum of what each tells."""
+        x = rng.standard_normal((n, 3))
+        return x, np.where(x[:, 2] > 0, x[:, 0], x[:, 1]) + 0.5 * rng.standard_normal(n)
+
+    def doubled(n: int, rng: Rng) -> tuple[Array, Array]:
+        x, y = rng.standard_normal((2, n - n // 5))
+        again = rng.integers(0, len(x), n // 5)
+        return np.concatenate([x, x[again]]), np.concatenate([y, y[again]])
+
+    def in_noise(f: Callable[[Array], Array], quantiles: Array, noise: float) -> float:
+        return signal_in_noise(f(quantiles), noise)
+
+    # The sum of two Laplace variables has the density (1 + |s|) e^-|s| / 4.
+    s = np.linspace(-40, 40, 400_001)
+    density = (1 + np.abs(s)) * np.exp(-np.abs(s)) / 4
+    sum_entropy = float(-(density * np.log(density)).sum() * (s[1] - s[0]))
+    add("fresh", "Laplace and Laplace noise", sum_entropy - (1 + LN2), laplace)
+    coin = LN2 + 0.9 * math.log(0.9) + 0.1 * math.log(0.1)
+    add("fresh", "a sign of 2 columns, 9 of 10", coin, arcs)
+    add("fresh", "moving averages, independent", 0.0, moving)
+    add("fresh", "prices, independent", 0.0, prices)
+    add("fresh", "ages and classes, independent", 0.0, ages)
+    normal = normal_quantiles()
+    add("fresh", "a switch of 3 columns", in_noise(same, normal, 0.5), switch)
+    add("fresh", "a fifth of the rows again", 0.0, doubled)
+    add("fresh", "cosine of 50 x", *curve(lambda x: np.cos(50 * x), 0.3))
+    add("fresh", "cube, noise 0.5", *curve(lambda x: x**3, 0.5))
+    add("fresh", "W", *curve(lambda x: np.abs(np.abs(x) - 1), 0.1))
+    add("fresh", "step of 4 levels", *curve(lambda x: np.clip(np.floor(x + 2), 0, 3), 0.2))
+    add("fresh", "parity of 4 of 6 + 2 columns", *parity(6, 2, 4))
+    add("fresh", "Student t(1.5) 2+2, rho 0.8", *student(2, 1.5, 0.8))
+    add("fresh", "y = x, noise 0.001, exponentials", *mapped(nearly(1e-3), np.exp, same))
+    add("fresh", "classes 6, 1.5 apart, 5 columns", *classes(6, 1.5, 5))
+    for name, (truth, sample) in [
+        ("Gaussian 1+1, rho 0.45", gaussian(1, 1, [0.45])),
+        ("Gaussian 4+2, rho 0.6 and 0.3", gaussian(4, 2, [0.6, 0.3])),
+        ("Gaussian 8+8, 0.8 nats", dense(8, 0.8)),
+        ("Gaussian 6+6, no information", gaussian(6, 6, [])),
+        ("logistic scores of a Gaussian", mapped(gaussian(1, 1, [0.5]), np.tanh, np.exp)),
+    ]:
+        add("fresh", name, truth, sample, benign=True)
+
+
+_fill_fresh()
+
+
 # The battery
 
 

@@ -21,7 +21,7 @@ ORDER = [
     {"generation"},
     {"reports"},
     {"config"},
-    {"families"},
+    {"families", "keys"},
     {"finetuning", "sentence_vectors", "word_vectors", "repair", "causal_lm_config"},
     {"causal_lm"},
     {"exports", "server"},

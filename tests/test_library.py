@@ -83,3 +83,13 @@ def test_importing_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         infolm.nothing  # noqa: B018
+
+
+def test_mutual_information_by_the_panel_is_the_default():
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((2, 150))
+    found = infolm.mutual_information(x, x + y, permutations=19)
+    low, high = found.interval
+    assert low <= 0.5 * np.log(2) <= high
+    assert found.p_value == 0.05
+    assert infolm.mutual_information(x, x + y, "fast", permutations=19) == found

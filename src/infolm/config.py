@@ -63,7 +63,9 @@ class Expected(Section):
 
     valid: float = Field(description="on the validation split")
     test: float = Field(description="on the test split")
-    metric: Literal["perplexity", "bits_per_character", "bits_per_byte"] = "perplexity"
+    metric: Literal["perplexity", "bits_per_character", "bits_per_byte"] = Field(
+        "perplexity", description="what the two numbers are"
+    )
     source: str = Field(description="the paper's table, or the command that measured it")
 
 
@@ -72,11 +74,11 @@ class Recipe(Section):
 
     title: str = Field("", description="one line for the list of recipes")
     paper: str = Field("", description="where the settings come from")
-    expected: Expected | None = None
+    expected: Expected | None = Field(None, description="what the recipe should reach")
     variants: dict[str, str] = Field(
         default_factory=dict, description="named overrides, such as a paper's ablations"
     )
-    seed: int = Field(1, ge=0)
+    seed: int = Field(1, ge=0, description="of every random choice in training")
     start_from: Path | None = Field(None, description="a run whose weights training starts from")
     data: DataConfig
     feed: AnyFeed = StreamConfig()

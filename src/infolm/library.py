@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from infolm.evaluation.scoring import ScoredSentence
     from infolm.families.base import Run
     from infolm.information.estimate import Estimate
+    from infolm.information.panel import Answer
     from infolm.studies.comparison.comparison import Comparison
 
 
@@ -122,17 +123,22 @@ def compare(
 
 
 def mutual_information(
-    x: Any, y: Any, estimator: str = "mine", *, unit: str = "nats", **settings: Any
-) -> "Estimate":
-    """I(x; y) from samples in rows, (N,) or (N, D): arrays, tensors or lists.
+    x: Any, y: Any, estimator: str = "panel", *, unit: str = "nats", **settings: Any
+) -> "Estimate | Answer":
+    """I(x; y) from samples in rows, (N,) or (N, D): arrays, data frames, tensors or lists.
 
-    estimator: a name that `infolm mi --list` shows; settings: those of the estimator.
-    The result has a value, its standard error, an interval, a shuffled control and a warning.
+    estimator: "panel", which asks estimators of several kinds for one answer with a p-value and a
+    verdict; "fast", the same without a critic; or a name that `infolm mi --list` shows. settings:
+    those of the estimator. The result has a value, an interval and a warning.
     """
+    from infolm.information.panel import Panel
     from infolm.information.registry import estimator as made
 
     if unit not in ("nats", "bits"):
         raise InfolmError(f"unit is nats or bits, not '{unit}'")
+    if estimator in ("panel", "fast"):
+        answer = Panel(fast=estimator == "fast", **settings).estimate(x, y)
+        return answer.to(unit)  # type: ignore[arg-type]
     return made(estimator, **settings).estimate(x, y).to(unit)  # type: ignore[arg-type]
 
 

@@ -17,8 +17,8 @@ Value = bool | int | float | str | None
 class Between(Section):
     """Numbers from `low` to `high`, both included."""
 
-    low: float
-    high: float
+    low: float = Field(description="the least number drawn")
+    high: float = Field(description="the greatest")
     log: bool = Field(False, description="spread evenly over the logarithm")
     integer: bool = Field(False, description="whole numbers only")
     clamp: float | None = Field(
@@ -61,7 +61,7 @@ class Between(Section):
 class Choices(Section):
     """One of a few values."""
 
-    choices: list[Value] = Field(min_length=1)
+    choices: list[Value] = Field(min_length=1, description="values of the key")
 
     def suggest(self, trial: "Trial", key: str) -> Value:
         return trial.suggest_categorical(key, self.choices)

@@ -216,6 +216,20 @@ def test_the_list_names_every_estimator(infolm):
         assert f" {name} " in done.out
 
 
+def test_a_text_by_distance(infolm, tmp_path):
+    words = np.random.default_rng(3).choice(["a", "b", "c"], 3_000)
+    (tmp_path / "words.txt").write_text(" ".join(words))
+    quick = ("--length", 2, "--distances", "0,8", "--plot", "by.png", *QUICK)
+    done = infolm("mi", "words.txt", *quick, "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)["distances"]
+    assert [each["gap"] for each in found] == [0, 8]
+    assert (tmp_path / "by.png").stat().st_size > 1_000
+    done = infolm("mi", "words.txt", "--distances", "0,8", "--gap", 1)
+    one_sentence(done, "--gap is one distance")
+    one_sentence(infolm("mi", "words.txt", "--distances", "0,x"), "whole numbers")
+
+
 def test_help_shows_both_forms(infolm):
     done = infolm("mi", "--help")
     assert "infolm mi x.npy y.npy" in done.out

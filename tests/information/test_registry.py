@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from infolm.errors import InfolmError
+from infolm.information.estimate import rows
 from infolm.information.registry import ESTIMATORS, RECOMMENDED, describe, entry, estimator, side
 
 NAMES = list(ESTIMATORS)
@@ -215,3 +216,16 @@ def test_only_neural_estimators_import_torch():
         f"[estimator(name) for name in {others}]; assert 'torch' not in sys.modules"
     )
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_data_frames_are_rows_by_the_arrow_interface():
+    pyarrow = pytest.importorskip("pyarrow")
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((100, 2))
+    words = np.where(x[:, 0] > 0, "up", "down")
+    frame = pyarrow.table({"a": x[:, 0], "b": x[:, 1], "c": words})
+    expected = np.column_stack([x, words == "up"])
+    np.testing.assert_allclose(rows(frame, "x"), expected)
+    holes = pyarrow.table({"a": ["u", None, "v"]})
+    with pytest.raises(InfolmError, match="misses values"):
+        rows(holes, "x")

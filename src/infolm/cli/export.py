@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from infolm.cli.app import JsonOption, RunArgument, app
+from infolm.cli.app import JsonOption, app
 
 
 class PoolingKind(StrEnum):
@@ -17,11 +17,23 @@ class PoolingKind(StrEnum):
     cls = "cls"
 
 
+class WeightKind(StrEnum):
+    """How exactly matrices are kept."""
+
+    float32 = "float32"
+    int8 = "int8"
+
+
 @app.command()
 def export(
-    run: RunArgument,
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="A run's folder; of page also several.")
+    ],
     out: Annotated[
-        Path, typer.Option(help="The new folder, or the file of --to word2vec.", show_default=False)
+        Path,
+        typer.Option(
+            help="The new folder, or the file of --to page or word2vec.", show_default=False
+        ),
     ],
     form: Annotated[
         str, typer.Option("--to", "--as", metavar="FORM", help="Who will read it: see above.")
@@ -42,6 +54,21 @@ def export(
             help="Of transformers: the licence that the model card names, such as cc-by-4.0.",
         ),
     ] = None,
+    weights: Annotated[
+        WeightKind | None,
+        typer.Option(
+            help="Of page: matrices as they are, or rounded to int8, a quarter of the size.",
+            show_default="float32",
+        ),
+    ] = None,
+    ngrams: Annotated[
+        bool | None,
+        typer.Option(
+            "--ngrams/--no-ngrams",
+            help="Of page: the Kneser-Ney model too. Your text can be read out of it.",
+            show_default="ngrams",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Save a trained model for other programs.
@@ -52,12 +79,23 @@ def export(
                            Of an XLNet the Transformer alone is saved: transformers has no place
                            for the layer between it and the words.
     sentence-transformers  SentenceTransformer reads the folder of an encoder.
+    page                   one HTML file with the models of several runs, which a browser opens
+                           without a network: surprisals, alternatives, text written on.
     word2vec               a text file with an encoder's vectors of words, for gensim and others.
     """
     from infolm.exports.base import export as write
     from infolm.exports.base import made
     from infolm.families.base import open_run
 
-    chosen = made(form, {"pooling": pooling and pooling.value, "licence": licence})
-    write(open_run(run), chosen, out)
-    print(json.dumps({"run": str(run), "as": form, "out": str(out)}) if as_json else out)
+    options = {
+        "pooling": pooling and pooling.value,
+        "licence": licence,
+        "weights": weights and weights.value,
+        "ngrams": ngrams,
+    }
+    chosen = made(form, options)
+    opened = [open_run(run) for run in runs]
+    write(opened[0], chosen, out, *opened[1:])
+    named = [str(run) for run in runs]
+    told = {"run": named[0] if len(named) == 1 else named, "as": form, "out": str(out)}
+    print(json.dumps(told) if as_json else out)

@@ -137,6 +137,14 @@ def mi(
         int | None,
         typer.Option(help="Tokens between the two.", show_default="10", rich_help_panel=OF_TEXT),
     ] = None,
+    distances: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GAP,GAP...",
+            help="Several gaps, one after the other, to see how far dependence reaches.",
+            rich_help_panel=OF_TEXT,
+        ),
+    ] = None,
     stride: Annotated[
         int | None,
         typer.Option(
@@ -228,9 +236,15 @@ def mi(
         for option, wanted in (("given", given), ("transfer", transfer), ("prove", prove)):
             if wanted:
                 raise InfolmError(f"--{option} is for samples X and Y: name Y too")
-        result = _mi_of_text(x, names, reading, segments, settings, unit, quiet=as_json)
+        if distances is not None:
+            gaps = _gaps(distances, gap)
+            result = _mi_by_distance(x, names, reading, segments, settings, unit, gaps, plot)
+            if not as_json:
+                _print_distances(result)
+        else:
+            result = _mi_of_text(x, names, reading, segments, settings, unit, quiet=as_json)
     else:
-        for option in {**reading, **segments}:
+        for option in {**reading, **segments, **_given(distances=distances)}:
             raise InfolmError(f"--{option} is for a text: leave it out, or leave Y out")
         if history is not None and not transfer:
             raise InfolmError("--history is for --transfer: leave it out")
@@ -529,6 +543,103 @@ def _mi_of_text(
         "types": text.types,
     }
     return described | result.as_dict()
+
+
+def _gaps(distances: str, gap: int | None) -> list[int]:
+    if gap is not None:
+        raise InfolmError("--gap is one distance and --distances are several: give one of them")
+    try:
+        return [int(each) for each in distances.split(",")]
+    except ValueError:
+        raise InfolmError(
+            f"--distances are whole numbers with commas between, not '{distances}'"
+        ) from None
+
+
+def _mi_by_distance(
+    source: str,
+    names: list[str],
+    reading: dict[str, Any],
+    segments: dict[str, Any],
+    settings: dict[str, Any],
+    unit: "Unit",
+    gaps: list[int],
+    plot: Path | None,
+) -> dict[str, Any]:
+    """The same measure at several gaps; the text is read once."""
+    from infolm.console import StageBars
+    from infolm.evaluation.generated import BMI_BOUND, check_text, read_text, text_information
+
+    bounds = names[:1] or [BMI_BOUND]
+    for gap in gaps:
+        check_text(bounds, gap=gap, **segments)
+    with StageBars() as stages:
+        text = read_text(source, **reading, report=stages)
+        found = [
+            text_information(text, bounds, gap=gap, **segments, report=stages, **settings).to(unit)
+            for gap in gaps
+        ]
+    result = {
+        "text": text.name,
+        "split": text.split,
+        "distances": [each.as_dict() for each in found],
+    }
+    if plot:
+        _draw_distances(result, plot)
+    return result
+
+
+def _print_distances(result: dict[str, Any]) -> None:
+    lines = []
+    for each in result["distances"]:
+        (estimate,) = each["estimates"]
+        exact = "" if each["exact"] is None else _decimal(each["exact"])
+        interval = " to ".join(map(_decimal, estimate["interval"]))
+        lines.append(
+            [
+                *(f"{each['gap']:,}", _decimal(estimate["value"]), interval),
+                *(_decimal(estimate["permuted"]), exact),
+            ]
+        )
+    first = result["distances"][0]
+    print(
+        f"mutual information in {first['unit']} of segments of {first['length']} tokens by distance"
+    )
+    print_table(
+        ["tokens between", "value", "95% interval", "shuffled", "exact"],
+        lines,
+        right={0, 1, 2, 3, 4},
+    )
+
+
+def _draw_distances(result: dict[str, Any], path: Path) -> None:
+    """Information against distance, both on a log scale; a distance of 0 is drawn at 1/2."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot as plt
+
+    found = result["distances"]
+    places = [max(each["gap"], 0.5) for each in found]
+    values = [max(each["estimates"][0]["value"], 1e-4) for each in found]
+    ends = [each["estimates"][0]["interval"] for each in found]
+    figure, panel = plt.subplots(figsize=(6, 4))
+    panel.loglog(places, values, "o-", label=found[0]["estimates"][0]["estimator"])
+    lows, highs = ([max(end[side], 1e-4) for end in ends] for side in (0, 1))
+    panel.fill_between(places, lows, highs, alpha=0.2)
+    if found[0]["exact"] is not None:
+        exact = [max(each["exact"], 1e-4) for each in found]
+        panel.loglog(places, exact, "k--", lw=1, label="exact")
+    panel.set(
+        xlabel="tokens between the segments",
+        ylabel=f"mutual information, {found[0]['unit']}",
+        title=result["text"],
+    )
+    panel.legend(frameon=False)
+    panel.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
 
 
 def _decimal(value: float) -> str:

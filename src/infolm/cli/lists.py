@@ -19,13 +19,30 @@ NO_LIMIT = 10**6
 def recipes(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="RECIPE", help="Print this one as YAML, to copy and edit."),
+        typer.Argument(
+            metavar="RECIPE",
+            help="Print this one as YAML, to copy and edit. With --keys: a section or a key.",
+        ),
     ] = None,
+    keys: Annotated[
+        bool,
+        typer.Option("--keys", help="Print what a recipe may say: type, default, range, meaning."),
+    ] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="With --keys: as a page of Markdown.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """List the recipes with corpus and expected result, or print one, its size and its variants."""
     from infolm.shelf import RECIPES  # not infolm.config, which would load PyTorch
 
+    if markdown and not keys:
+        raise InfolmError("--markdown is a form of the keys: give --keys too")
+    if markdown and as_json:
+        raise InfolmError("--markdown and --json are two forms of the keys: give one of them")
+    if keys:
+        _print_keys(name, markdown, as_json)
+        return
     if name:
         _print_recipe(name, as_json)
         return
@@ -33,12 +50,30 @@ def recipes(
     if as_json:
         print(json.dumps(rows, indent=2))
         return
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else NO_LIMIT
+    width = _width()
     longest = max(len(row["recipe"]) for row in rows)
     for row in rows:
         print(f"{row['recipe']:{longest}}  {row['corpus']}")
         for line in filter(None, (row["title"], _expected(row["expected"]))):
             print(textwrap.fill(line, width, initial_indent="    ", subsequent_indent="    "))
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else NO_LIMIT
+
+
+def _print_keys(name: str | None, markdown: bool, as_json: bool) -> None:
+    from dataclasses import asdict
+
+    from infolm.keys import as_markdown, as_text, beginning, reference
+
+    groups = beginning(reference(), name) if name else reference()
+    if as_json:
+        print(json.dumps([asdict(group) for group in groups], indent=2))
+    elif markdown:
+        print(as_markdown(groups), end="")
+    else:
+        print(as_text(groups, _width()), end="")
 
 
 def _about(name: str, tree: dict[str, Any]) -> dict[str, Any]:

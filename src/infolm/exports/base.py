@@ -7,7 +7,7 @@ and `encoder`. What has no method is refused with a sentence.
 
 import os
 from abc import ABC
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -22,25 +22,36 @@ from infolm.registry import Registry
 class Export(ABC):
     """One form.
 
-    kind: its name after --to. reads: who reads it, after 'for'. Each option is a field of the
-    subclass, a dataclass; `needs` says of an option what it is of.
+    kind: its name after --to. reads: who reads it, after 'for'. several: whether it holds more than
+    one run. Each option is a field of the subclass, a dataclass; `needs` says of an option what it
+    is of.
     """
 
     kind: ClassVar[str]
     reads: ClassVar[str]
+    several: ClassVar[bool] = False
     needs: ClassVar[Mapping[str, str]] = {}
 
-    def write(self, run: Run, making: Path) -> None:
-        """Write the run's model as the file or folder `making`, which does not exist yet."""
-        capability = run.recipe.model.capability
-        writer = getattr(self, capability, None)
+    def write(self, run: Run, making: Path, *more: Run) -> None:
+        """Write the run's model, and those of `more` runs, as the file or folder `making`, which
+        does not exist yet."""
+        if more and not self.several:
+            raise InfolmError(
+                f"--to {self.kind} holds one run, not {1 + len(more)}: export each by itself"
+            )
+        writers = [self._writer(each) for each in (run, *more)]
+        writers[0](run, making, *more)
+
+    def _writer(self, run: Run) -> Callable[..., None]:
+        """The method for what the run is."""
+        writer: Callable[..., None] | None = getattr(self, run.recipe.model.capability, None)
         if writer is None:
             held = [family.a for name, family in _families().items() if hasattr(self, name)]
             raise InfolmError(
                 f"{run.folder.path} is {family_of(run.recipe).a}, which --to {self.kind} cannot "
                 f"hold: take a run that is {' or '.join(held)}, or another --to"
             )
-        writer(run, making)
+        return writer
 
 
 EXPORTS: Registry[Export] = Registry("infolm.exports")
@@ -66,12 +77,12 @@ def made(kind: str, options: Mapping[str, Any]) -> Export:
     return form(**given)
 
 
-def export(run: Run, form: Export, out: Path) -> None:
-    """Write `out`, whole or not at all."""
+def export(run: Run, form: Export, out: Path, *more: Run) -> None:
+    """Write `out`, whole or not at all; `more` runs beside the first, where the form holds them."""
     if out.exists():
         raise InfolmError(f"{out} exists already: name another with --out")
     with whole(out) as making:
-        form.write(run, making)
+        form.write(run, making, *more)
 
 
 @contextmanager

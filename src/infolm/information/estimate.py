@@ -86,6 +86,8 @@ def rows(data: Any, name: str) -> npt.NDArray[Any]:
     """
     if hasattr(data, "detach"):
         data = data.detach().cpu().numpy()
+    if hasattr(data, "__arrow_c_stream__"):
+        data = _of_frame(data, name)
     array = np.asarray(data)
     if array.ndim == 1:
         array = array[:, None]
@@ -106,6 +108,26 @@ def rows(data: Any, name: str) -> npt.NDArray[Any]:
             f"column {constant[0]} of {name} is constant, so it carries no information: drop it"
         )
     return array
+
+
+def _of_frame(data: Any, name: str) -> npt.NDArray[Any]:
+    """The columns of a data frame that speaks Arrow (pandas, polars, PyArrow); words as codes."""
+    try:
+        import pyarrow
+    except ImportError:
+        return np.asarray(data)
+    table = pyarrow.table(data) if not hasattr(data, "chunk") else data
+    if not hasattr(table, "column_names"):  # a series, or an array
+        return np.asarray(data)
+    columns = []
+    for label in table.column_names:
+        cells = np.asarray(table.column(label).to_pylist())
+        if cells.dtype.kind == "U":
+            cells = np.unique(cells, return_inverse=True)[1]
+        if cells.dtype == object:
+            raise InfolmError(f"column '{label}' of {name} misses values: drop those rows")
+        columns.append(cells)
+    return np.stack(columns, axis=1)
 
 
 def pairs(x: Any, y: Any, at_least: int = 2) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

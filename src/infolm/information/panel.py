@@ -12,8 +12,9 @@ little. What one finds beyond the others is therefore taken as there, unless shu
 With G the Gaussian information of the normal scores, and E what nearest neighbours see in them
 beyond what they see in Gaussian rows of the same correlations (`Evidence`),
 
-    value = G + E / recovery,     or G alone where E is within its error.
+    value = G + E / recovery,     or G alone where E is within its error
 
+(and G + E where the recovery is below a half: there it would magnify chance).
 The interval holds those of both, and what drift says is still missing. Where all columns are
 discrete and the table is well filled, its counts lead.
 """
@@ -180,7 +181,9 @@ def _of_scores(evidence: Evidence) -> Judgement:
     high = gaussian.value + max(at_most, WIDTH * gaussian_error, excess + WIDTH * stderr)
     drift = _drift(evidence, stderr)
     found = Judgement(
-        value=max(gaussian.value + (excess / share if seen else 0.0), 0.0),
+        value=max(
+            gaussian.value + (excess / (share if share > 0.5 else 1.0) if seen else 0.0), 0.0
+        ),
         low=max(low, 0.0),
         high=max(high, 0.0) + drift.at_most + WIDTH**2 / (2 * evidence.serial.effective),
     )

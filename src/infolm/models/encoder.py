@@ -56,7 +56,7 @@ class EncoderConfig(ModelConfig):
     capability = "encoder"
     kind: Literal["encoder"] = "encoder"
     architecture: Architecture = Field("bert", description="xlnet: relative positions, two streams")
-    layers: int = Field(12, ge=1)
+    layers: int = Field(12, ge=1, description="of attention and feed-forward")
     hidden: int = Field(768, ge=2, description="columns of every layer and of the word vectors")
     heads: int = Field(12, ge=1, description="of attention; divides hidden")
     inner: int | None = Field(None, ge=1, description="columns inside a block; none: 4 x hidden")
