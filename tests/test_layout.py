@@ -7,7 +7,7 @@ import infolm
 
 ROOT = Path(infolm.__file__).parent
 ORDER = [
-    {"errors", "console", "section", "registration"},
+    {"errors", "console", "metrics", "section", "registration"},
     {"files", "registry", "shelf", "space"},
     {"information"},
     {"data"},

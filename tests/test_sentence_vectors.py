@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from infolm import sentence_vectors
 from infolm.data.sentences import Lines
 from infolm.data.tokens import Tokenizer
-from infolm.evaluation.latent import encoded, sampled
+from infolm.evaluation.latent import encoded
 from infolm.models.sentence import SentenceConfig, SentenceModel
 from infolm.sentence_vectors import SentenceVectors
 from infolm.training import checkpoint
@@ -156,7 +156,7 @@ def test_vectors_of_categorical_codes_count_how_often_these_agree():
     assert found.shape == (len(SENTENCES), made.get_embedding_dimension()) == (6, 12)
     np.testing.assert_allclose(found.reshape(6, 3, 4).sum(-1), 1, atol=1e-6)
     q = encoded(made.model, made._lines(SENTENCES[:2]))
-    z = sampled(q, 4000, torch.Generator().manual_seed(1))
+    z = q.drawn(4000, torch.Generator().manual_seed(1))
     agree = (z[:, 0] == z[:, 1]).sum(1).double()
     assert abs(agree.mean() - found[0] @ found[1]) < 4 * agree.std() / 4000**0.5
 

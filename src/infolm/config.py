@@ -204,10 +204,9 @@ def _bring_along(tree: dict[str, Any], given: set[str]) -> list[str]:
 
     An objective brings what it needs, and a value releases keys that mean nothing with it.
     """
-    objective = tree.get("objective")
-    kind = objective.get("kind", "likelihood") if isinstance(objective, dict) else None
-    config = OBJECTIVES.get(kind) if isinstance(kind, str) else None
-    if config is None or not isinstance(objective, dict):
+    objective = _mapping(tree.get("objective"))
+    config = OBJECTIVES.get(str(objective.get("kind", "likelihood")))
+    if config is None:
         return []
     brought = []
     if "objective.kind" in given:
@@ -228,8 +227,8 @@ def _bring_along(tree: dict[str, Any], given: set[str]) -> list[str]:
 
 def _release_bytes(tree: dict[str, Any], given: set[str]) -> list[str]:
     """Bytes are 256 as they are: drop what the recipe says of words, unless it was given."""
-    data = tree.get("data")
-    if "data.tokens" not in given or not isinstance(data, dict) or data.get("tokens") != "byte":
+    data = _mapping(tree.get("data"))
+    if "data.tokens" not in given or data.get("tokens") != "byte":
         return []
     dropped = [
         key for key in ("vocabulary", "lowercase") if data.get(key) and f"data.{key}" not in given
@@ -240,22 +239,25 @@ def _release_bytes(tree: dict[str, Any], given: set[str]) -> list[str]:
 
 
 def _has_own_text(tree: dict[str, Any]) -> bool:
-    data = tree.get("data")
-    return isinstance(data, dict) and bool(data.get("path"))
+    return bool(_mapping(tree.get("data")).get("path"))
+
+
+def _mapping(node: Any) -> dict[str, Any]:
+    """A section that a person wrote, itself; empty where a value stands in its place."""
+    return node if isinstance(node, dict) else {}
 
 
 def _value(tree: dict[str, Any], key: str) -> Any:
     """What `tree` says under `key`, or the default; None where its section has no such key."""
     node: Any = tree
     for name in key.split("."):
-        node = node.get(name) if isinstance(node, dict) else None
+        node = _mapping(node).get(name)
     if node is not None:
         return node
     section, name = key.split(".")[0], key.split(".")[-1]
     if section not in ("feed", "model") or key.count(".") > 1:
         return None
-    described = tree.get(section)
-    kind = described.get("kind") if isinstance(described, dict) else None
+    kind = _mapping(tree.get(section)).get("kind")
     kinds: Mapping[str, type[Section]] = FEEDS if section == "feed" else MODELS
     config = kinds.get(kind or ("stream" if section == "feed" else "recurrent"))
     field = config.model_fields.get(name) if config else None
@@ -264,8 +266,8 @@ def _value(tree: dict[str, Any], key: str) -> Any:
 
 def _variant(tree: dict[str, Any], source: str, name: str) -> list[str]:
     """The overrides of one of the recipe's variants."""
-    variants = tree.get("variants") or {}
-    if not isinstance(variants, dict) or not variants:
+    variants = _mapping(tree.get("variants"))
+    if not variants:
         raise InfolmError(f"{source} has no variants: leave --variant out")
     if name not in variants:
         raise InfolmError(
@@ -280,8 +282,8 @@ def _variant(tree: dict[str, Any], source: str, name: str) -> list[str]:
 
 def _text(tree: dict[str, Any]) -> str:
     """The text that the recipe reads, as a person names it."""
-    data = tree.get("data")
-    if not isinstance(data, dict):
+    data = _mapping(tree.get("data"))
+    if not data:
         return ""
     lines = data.get("train_lines")
     return str(data.get("path") or data.get("corpus")) + (f", {lines} lines" if lines else "")
@@ -290,8 +292,8 @@ def _text(tree: dict[str, Any]) -> str:
 def _kept_expectations(tree: dict[str, Any]) -> bool:
     """Whether a run on one's own text has the title and the expected result of its recipe's corpus,
     as the older ones have."""
-    data = tree.get("data")
-    both = isinstance(data, dict) and data.get("path") and data.get("corpus")
+    data = _mapping(tree.get("data"))
+    both = data.get("path") and data.get("corpus")
     return bool(both and tree.get("expected"))
 
 
@@ -336,7 +338,7 @@ def _explain_one(details: ErrorDetails, tree: Any) -> str:
     keys = []
     for part in details["loc"]:
         # Pydantic puts the kind of a section into the path; it is no key of the recipe.
-        if isinstance(tree, dict) and part in tree:
+        if part in _mapping(tree):
             keys.append(str(part))
             tree = tree[part]
         elif details["type"] == "missing" and part == details["loc"][-1]:

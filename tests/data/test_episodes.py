@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infolm.data import episodes
-from infolm.data.episodes import Episodes, EpisodesConfig, cut_long, group, marker, sentence_bounds
+from infolm.data.episodes import Episodes, EpisodesConfig, cut_long, group, sentence_bounds
 from infolm.data.stream import PADDING, Batch
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
@@ -158,11 +158,11 @@ def test_a_sentence_with_nothing_after_the_marker_is_refused(tokens):
 
 def test_the_marker_is_a_token_of_the_vocabulary():
     tokenizer = Tokenizer.from_words(["<eos>", "<unk>", "<sep>"])
-    assert marker(EpisodesConfig(), tokenizer) is None
-    assert marker(EpisodesConfig(after="<sep>"), tokenizer) == 2
+    assert EpisodesConfig().marker(tokenizer) is None
+    assert EpisodesConfig(after="<sep>").marker(tokenizer) == 2
     for bad in ("<sp>", "<sep> <sep>", ""):
         with pytest.raises(InfolmError, match=r"feed\.after"):
-            marker(EpisodesConfig(after=bad), tokenizer)
+            EpisodesConfig(after=bad).marker(tokenizer)
 
 
 def test_sentences_are_found_block_by_block(monkeypatch):

@@ -14,7 +14,6 @@ from infolm.data import sentences
 from infolm.data.sentences import Lines
 from infolm.evaluation import latent
 from infolm.evaluation.latent import (
-    NORMAL,
     SCALES,
     Aggregated,
     LogLikelihoods,
@@ -22,7 +21,6 @@ from infolm.evaluation.latent import (
     draw,
     elbo,
     importance_weighted,
-    log_densities,
     log_likelihoods,
     melbo,
     melbo_by_size,
@@ -30,9 +28,8 @@ from infolm.evaluation.latent import (
     posteriors,
     some,
     tuned_weighting,
-    widened,
 )
-from infolm.models.latent import GaussianConfig, Posterior
+from infolm.models.latent import NORMAL, GaussianConfig, Posterior
 from infolm.models.recurrent import DropoutConfig
 from infolm.models.sentence import CoderConfig, SentenceConfig, SentenceModel
 
@@ -167,7 +164,7 @@ def test_progress_is_told_in_tokens():
 def test_the_elbo_equals_quadrature(eos):
     model, posterior = make(), posteriors(make(), X)
     log_p = on_grid(model).counted(eos)
-    q = log_densities(posterior, GRID[:, None]).T
+    q = posterior.log_densities(GRID[:, None]).T
     truth = (q.exp() * (log_p + NORMAL.log_density(GRID[:, None]) - q)).sum(1)
     truth = (truth * (GRID[1] - GRID[0])).numpy()
     draws = draw(model, X, posterior, 4000, torch.Generator().manual_seed(1))
@@ -255,7 +252,7 @@ def test_densities_of_narrow_posteriors_keep_their_digits():
     posterior = narrow_normals(40, 512)
     noise = torch.randn(40, 512, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     z = posterior.at(noise)
-    found = log_densities(posterior, z)
+    found = posterior.log_densities(z)
     expected = posterior.log_density(z[:, None])
     torch.testing.assert_close(found.diagonal(), expected.diagonal(), rtol=0, atol=1e-6)
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-6)
@@ -286,7 +283,7 @@ def test_the_aggregated_posterior_integrates_to_one():
 
 def test_a_wider_posterior_has_the_same_means():
     posterior = narrow_normals(3, 2)
-    wide = widened(posterior, 8)
+    wide = posterior.widened(8)
     assert wide.mean is posterior.mean
     torch.testing.assert_close(wide.log_variance.exp(), 64 * posterior.log_variance.exp())
 

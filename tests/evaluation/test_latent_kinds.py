@@ -12,19 +12,11 @@ from scipy.stats import chi2
 from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.latent import (
-    NORMAL,
-    Uniform,
     Weighting,
-    centre,
-    chosen,
     draw,
     encoded,
-    log_densities,
     log_likelihoods,
-    over_classes,
-    own_prior,
     posteriors,
-    sampled,
 )
 from infolm.evaluation.latent_suite import LatentSettings, latent_measurements, per_token
 from infolm.evaluation.posterior import (
@@ -34,7 +26,7 @@ from infolm.evaluation.posterior import (
     entropies,
     picture,
 )
-from infolm.models.latent import Categories, Quantised
+from infolm.models.latent import NORMAL, Categories, Quantised, Uniform
 from infolm.models.sentence import SentenceConfig, SentenceModel
 from infolm.models.symbol import SymbolConfig, SymbolModel
 
@@ -175,7 +167,7 @@ def test_the_elbo_of_classes_is_that_of_all_codes(symbols):
     log_p = np.stack(
         [log_likelihoods(model, lines, code.expand(len(lines), -1)).counted(True) for code in EVERY]
     )
-    weights = log_densities(q, EVERY).exp().numpy()  # (9, S)
+    weights = q.log_densities(EVERY).exp().numpy()  # (9, S)
     np.testing.assert_allclose(weights.sum(0), 1)
     mean = (weights * log_p).sum(0)
     spread = np.sqrt((weights * (log_p - mean) ** 2).sum(0))
@@ -190,7 +182,7 @@ def test_the_elbo_of_classes_is_that_of_all_codes(symbols):
 def test_the_bound_of_a_quantised_code_has_what_the_code_costs(symbols):
     model, lines = make("quantised", symbols), text(symbols)
     found, remarks = measured(model, lines)
-    log_p = log_likelihoods(model, lines, centre(encoded(model, lines))).counted(True)
+    log_p = log_likelihoods(model, lines, encoded(model, lines).centre).counted(True)
     cost = VARIABLES * math.log(CLASSES)
     assert found["reconstruction_nll"].value == pytest.approx(-log_p.mean())
     assert found["elbo_nll"].value == pytest.approx(-log_p.mean() + cost)
@@ -213,7 +205,7 @@ def test_the_probabilities_of_all_symbols_sum_to_one():
 @pytest.mark.parametrize("kind", list(LATENTS))
 def test_likelihoods_are_those_that_training_sees(kind, symbols):
     model, lines = make(kind, symbols), text(symbols)
-    z = centre(encoded(model, lines))
+    z = encoded(model, lines).centre
     numbers = np.argsort(-lines.lengths, kind="stable")
     batch = lines.packed(numbers)
     rows = [torch.from_numpy(each) for each in batch[:3]]
@@ -233,7 +225,7 @@ def test_each_sentence_has_its_own_posterior(kind):
     whole = encoded(model, SENTENCES)
     for number in (0, 7, 11):
         alone = encoded(model, SENTENCES.chosen(np.array([number])))
-        picked = chosen(whole, torch.tensor([number]))
+        picked = whole.rows(torch.tensor([number]))
         for ours, theirs in zip(picked, alone, strict=True):
             torch.testing.assert_close(ours, theirs)
         assert type(whole) is type(alone)
@@ -247,9 +239,9 @@ def test_what_needs_gaussian_codes_is_refused_for_others(kind):
 
 def test_classes_are_drawn_as_likely_as_q_has_them():
     log_probs = torch.tensor([[[0.2, 0.5, 0.3], [0.6, 0.1, 0.3]]], dtype=torch.float64).log()
-    z = sampled(Categories(log_probs), 3000, torch.Generator().manual_seed(1))
+    z = Categories(log_probs).drawn(3000, torch.Generator().manual_seed(1))
     assert z.shape == (3000, 1, 2)
-    expected = 3000 * log_densities(Categories(log_probs), EVERY).exp()[:, 0].numpy()
+    expected = 3000 * Categories(log_probs).log_densities(EVERY).exp()[:, 0].numpy()
     counts = np.array([(z[:, 0] == code).all(1).sum().item() for code in EVERY])
     assert chi2.sf(((counts - expected) ** 2 / expected).sum(), 8) > 1e-3
 
@@ -259,21 +251,21 @@ def test_ratios_are_those_of_prior_and_posterior(kind):
     model = make(kind)
     q = encoded(model, SENTENCES)
     found = draw(model, SENTENCES, q, 3, torch.Generator().manual_seed(1))
-    z = sampled(q, 3, torch.Generator().manual_seed(1))
+    z = q.drawn(3, torch.Generator().manual_seed(1))
     expected = q.log_prior(z) - q.log_density(z)
     np.testing.assert_allclose(found.log_ratio, expected.numpy(), rtol=1e-6)
-    prior = own_prior(q).log_density(z.flatten(0, 1)).view(3, -1)
+    prior = q.prior.log_density(z.flatten(0, 1)).view(3, -1)
     torch.testing.assert_close(prior, q.log_prior(z).double())
 
 
 def test_the_information_of_classes_is_that_of_all_codes():
     """I(x; z) with z enumerated, within the error of a code drawn for each sentence."""
     q = encoded(make("categorical"), SENTENCES)
-    p = log_densities(q, EVERY).exp()  # (9, S)
+    p = q.log_densities(EVERY).exp()  # (9, S)
     expected = float(torch.special.xlogy(p, p / p.mean(1, keepdim=True)).sum(0).mean())
     values = []
     for seed in range(300):
-        (z,) = sampled(q, 1, torch.Generator().manual_seed(seed))
+        (z,) = q.drawn(1, torch.Generator().manual_seed(seed))
         values.append(code_information(q, z).value)
     assert abs(np.mean(values) - expected) < 4 * np.std(values) / math.sqrt(300)
     assert expected < q.kl().sum(1).mean()
@@ -287,11 +279,11 @@ def quantised(codes):
 
 def test_the_information_of_certain_codes_is_their_entropy():
     q = quantised([[0, 0], [0, 0], [0, 1], [2, 1]])
-    found = code_information(q, centre(q))
+    found = code_information(q, q.centre)
     assert found.value == pytest.approx(0.5 * math.log(2) + 0.5 * math.log(4))
     assert found.ceiling == math.log(4)
     same = quantised([[1, 2]] * 4)
-    assert code_information(same, centre(same)).value == pytest.approx(0)
+    assert code_information(same, same.centre).value == pytest.approx(0)
 
 
 def test_classes_in_use_and_what_each_variable_tells():
@@ -299,7 +291,7 @@ def test_classes_in_use_and_what_each_variable_tells():
     together = -(0.5 * math.log(0.5) + 0.5 * math.log(0.25))
     np.testing.assert_allclose(classes_in_use(q), [math.exp(together), 1])
     np.testing.assert_allclose(activity(q), [together, 0], atol=1e-12)
-    torch.testing.assert_close(over_classes(q).log_probs.exp().sum(-1), torch.ones(4, 2).double())
+    torch.testing.assert_close(q.over_classes.log_probs.exp().sum(-1), torch.ones(4, 2).double())
     # Classes that are drawn regardless of the sentence are all in use, and tell nothing.
     idle = Categories(torch.full((4, 2, 3), -math.log(3), dtype=torch.float64))
     np.testing.assert_allclose(classes_in_use(idle), [3, 3])

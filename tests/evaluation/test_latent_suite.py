@@ -10,7 +10,6 @@ import torch
 from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.latent import (
-    NORMAL,
     Aggregated,
     draw,
     importance_weighted,
@@ -25,7 +24,7 @@ from infolm.evaluation.latent_suite import (
     per_sentence,
     perplexity,
 )
-from infolm.models.latent import GaussianConfig, Posterior
+from infolm.models.latent import NORMAL, GaussianConfig, Posterior
 from infolm.models.sentence import SentenceConfig, SentenceModel
 
 EOS = 0

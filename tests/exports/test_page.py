@@ -196,7 +196,7 @@ def test_words_are_reached_by_keys_and_named_for_screen_readers(whole):
     assert "bits" in focused
     detail = page.locator("#detail").inner_text()
     assert all(name in detail for name in MODELS)
-    assert detail.count(" %") >= 8 * len(MODELS)
+    assert detail.count(" %") >= 6 * len(MODELS)
     assert page.locator(".word[tabindex='0']").count() == len(MODELS) + 1
 
 

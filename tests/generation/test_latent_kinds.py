@@ -10,7 +10,7 @@ from scipy.stats import chi2
 from infolm.data.sentences import Lines, SentencesConfig
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
-from infolm.evaluation.latent import centre, encoded
+from infolm.evaluation.latent import encoded
 from infolm.generation.latent import (
     GREEDY,
     MEAN,
@@ -20,9 +20,7 @@ from infolm.generation.latent import (
     decode,
     drawn,
     nearest,
-    of_places,
     of_prior,
-    places,
 )
 from infolm.generation.sampling import SamplingSettings
 from infolm.models.latent import Categories
@@ -128,7 +126,7 @@ def test_codes_of_the_prior(kind):
 def test_places_lead_back_to_codes(kind):
     model = make(kind)
     q = encoded(model, writer(kind).read(SENTENCES))
-    torch.testing.assert_close(of_places(model.latent, places(q)), centre(q))
+    torch.testing.assert_close(model.latent.code(q.places), q.centre)
 
 
 # -- sentences ------------------------------------------------------------------------------
@@ -150,7 +148,7 @@ def test_neighbours_share_classes(kind):
     (found,) = writing.neighbours([SENTENCES[0]], lines, 10)
     assert found[0] == (SENTENCES[0], 0)
     assert len(found) == len(SENTENCES)  # the repeat is left out
-    own = places(encoded(writing.model, lines))
+    own = encoded(writing.model, lines).places
     distance = {text: int((own[i] != own[0]).sum()) for i, text in enumerate(SENTENCES)}
     assert dict(found) == distance
 
@@ -181,7 +179,7 @@ def test_answers_need_no_vectors_but_perturbing_does(kind):
 @pytest.mark.parametrize("kind", list(LATENTS))
 def test_symbols_have_the_models_probabilities(kind):
     model, num = make(kind, symbols=True), 3000
-    z = centre(encoded(model, Lines.of([[5]], EOS)))
+    z = encoded(model, Lines.of([[5]], EOS)).centre
     found = decode(model, z.expand(num, -1), SamplingSettings(), 1, EOS, generator())
     with torch.no_grad():
         hidden = model.decoder(model.latent.read(z))

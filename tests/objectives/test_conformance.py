@@ -14,6 +14,7 @@ from infolm.config import Recipe, load_recipe, recipe_names
 from infolm.data.corpora import load
 from infolm.errors import InfolmError
 from infolm.families.base import build_terms
+from infolm.metrics import known
 from infolm.objectives.base import OBJECTIVES, REGULARISERS, Learner, Stateful
 from infolm.training import checkpoint
 from infolm.training.loop import tensors
@@ -65,6 +66,7 @@ def make(request, small_text):
         terms = build_terms(recipe, corpus, model)
         return model.train(), terms[request.param.startswith("regulariser")]
 
+    build.capability = recipe.model.capability
     return build
 
 
@@ -92,6 +94,7 @@ def test_an_estimate_is_finite_and_its_terms_have_names_and_no_gradient(make):
         for name, value in estimate.terms.items():
             assert math.isfinite(value), name
             assert not getattr(value, "requires_grad", False), name
+            assert known(f"{term.name}/{name}", make.capability), f"{name} is not described"
         assert set(estimate.per) <= set(estimate.terms)
         assert names in (None, set(estimate.terms))
         names = set(estimate.terms)

@@ -13,8 +13,10 @@ from infolm.config import Recipe, load_recipe, recipe_names
 from infolm.data.corpora import types
 from infolm.errors import InfolmError
 from infolm.families.train import parameters, train
+from infolm.metrics import EVENT, known
 from infolm.models.encoder_decoder import EncoderDecoder
 from infolm.objectives.likelihood import LikelihoodConfig
+from infolm.training.run import read_metrics
 
 VARIANTS = [
     (name, variant) for name in recipe_names() for variant in ["", *load_recipe(name).variants]
@@ -79,6 +81,10 @@ def test_every_recipe_and_variant_trains_a_few_steps(name, variant, tmp_path, sm
         changed.objective.kind, (0, 6)
     )
     assert lowest < best < highest
+    for record in read_metrics(tmp_path / "run/metrics.jsonl"):
+        for key in record.keys() - {"kind", "step", "answer", "name"}:
+            assert known(key, changed.model.capability), f"{key} is not described"
+        assert record["kind"] != "event" or known(record["name"], EVENT), record
 
 
 def test_a_resolved_recipe_can_be_read_back(tmp_path):

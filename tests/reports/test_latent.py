@@ -7,7 +7,8 @@ from dataclasses import replace
 from html import unescape
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from xml.etree import ElementTree
 
 import numpy as np
@@ -32,6 +33,7 @@ from infolm.families.latent.diagnosis import (
     remedies,
     same_for_all,
 )
+from infolm.families.latent.family import LatentFamily
 from infolm.families.latent.picture import LatentPlots, draw_latent, span
 from infolm.families.latent.report import (
     LatentFindings,
@@ -42,9 +44,10 @@ from infolm.families.latent.report import (
     reconstruction_section,
 )
 from infolm.families.latent.run import LatentRun
-from infolm.families.report import write_report
+from infolm.families.report import course, write_report
 from infolm.families.train import train
 from infolm.generation.latent import Reconstruction
+from infolm.objectives.base import OBJECTIVES
 from infolm.objectives.monte_carlo import MonteCarloConfig
 from infolm.reports.curves import draw
 from infolm.reports.history import History
@@ -731,8 +734,14 @@ def records(kind: str, weights: tuple[float, float] = (0.5, 1.0)) -> list[dict[s
     ]
 
 
+def history_of(kind: str, found: list[dict[str, Any]] | None = None) -> History:
+    """As the family of an objective reads the records."""
+    recipe = SimpleNamespace(objective=OBJECTIVES[kind]())
+    return LatentFamily().history(cast(Any, recipe), records(kind) if found is None else found)
+
+
 def test_kl_and_information_have_their_panels() -> None:
-    history = History.of(records("vae"))
+    history = history_of("vae")
     assert history.codes is not None
     assert history.codes.training_kl.values.tolist() == [9.0, 7.0]
     assert history.regularisers == {}
@@ -755,23 +764,23 @@ def test_kl_and_information_have_their_panels() -> None:
 
 
 def test_the_loss_of_a_monte_carlo_objective_is_called_a_bound() -> None:
-    shown = draw(History.of(records("monte-carlo")))
+    shown = draw(history_of("monte-carlo"))
     assert "bound on the loss," in shown
     assert "loss given the code" not in shown
-    assert "loss given the code," in draw(History.of(records("vae")))
+    assert "loss given the code," in draw(history_of("vae"))
 
 
 def test_what_is_next_to_nothing_looks_like_it() -> None:
     flat = records("vae")
     flat[1]["information"], flat[3]["information"] = 0.001, -0.001
-    svg = ElementTree.fromstring(draw(History.of(flat)))
+    svg = ElementTree.fromstring(draw(history_of("vae", flat)))
     (_, first), (_, second) = path(svg, "information")
     assert abs(first - second) < 3  # points, of a panel of more than fifty
 
 
 def test_a_constant_weight_and_the_kl_of_points_are_not_drawn() -> None:
-    assert 'id="kl-weight"' not in draw(History.of(records("vae", (1.0, 1.0))))
-    shown = draw(History.of(records("ae")))
+    assert 'id="kl-weight"' not in draw(history_of("vae", records("vae", (1.0, 1.0))))
+    shown = draw(history_of("ae"))
     assert 'id="kl"' not in shown
     assert 'id="information"' not in shown
     assert 'id="objective"' in shown
@@ -785,7 +794,7 @@ def test_a_language_model_has_no_codes() -> None:
 
 @pytest.mark.parametrize("some", [slice(0, 1), slice(0, 2), slice(1, 3)])
 def test_odd_courses_are_drawn(some: slice) -> None:
-    shown = draw(History.of(records("mim")[some]))
+    shown = draw(history_of("mim", records("mim")[some]))
     assert "nan" not in shown.lower()
 
 
@@ -852,7 +861,7 @@ def test_the_report_of_a_sentence_model(kind: str, runs: dict[str, Path]) -> Non
 
 def test_of_an_auto_encoder_codes_are_its_means(runs: dict[str, Path]) -> None:
     """Its variance is not learnt, so the picture takes the least."""
-    found = LatentSections(Findings.of(runs["ae"])).codes
+    found = LatentSections(Findings.of(runs["ae"], course)).codes
     assert found is not None
     error = math.sqrt(2 / (SIZE * found.picture.sentences))
     assert mean_log_variance(found.picture) == pytest.approx(-10, abs=4 * error)

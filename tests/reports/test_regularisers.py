@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infolm.metrics import described
 from infolm.reports.history import ENDING, History, Series
 from infolm.reports.regularisers import (
     ENOUGH,
-    QUANTITIES,
     at_chance,
     beyond_the_batch,
     by_heart,
     never_begun,
     one_decides,
-    quantity,
     warnings,
 )
 
@@ -169,10 +168,10 @@ def test_uneven_weights_are_told(share: float, few: bool) -> None:
 def test_the_levels_of_ignorance_are_those_of_a_critic_that_says_nothing() -> None:
     """D = 0 for every pair: eq. 6 is -ln 2 - ln 2, eq. 4 is 0 - ln 1."""
     softplus = math.log1p(math.exp(0))
-    assert QUANTITIES["jensen_shannon"].ignorance == pytest.approx(-softplus - softplus)
-    assert QUANTITIES["mine"].ignorance == 0 - math.log(math.exp(0))
-    assert QUANTITIES["accuracy"].ignorance == 0.5
+    assert described("bmi/jensen_shannon").ignorance == pytest.approx(-softplus - softplus)
+    assert described("bmi/mine").ignorance == 0 - math.log(math.exp(0))
+    assert described("bmi/accuracy").ignorance == 0.5
 
 
 def test_an_unknown_quantity_goes_by_its_name() -> None:
-    assert quantity("surprise").axis == quantity("surprise").label == "surprise"
+    assert described("bmi/surprise").axis == described("bmi/surprise").label == "surprise"

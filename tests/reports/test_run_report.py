@@ -24,18 +24,18 @@ from infolm.errors import InfolmError
 from infolm.evaluation import measurement, suite
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.suite import BASELINE, LANGUAGE
-from infolm.families.report import EVENTS, write_report
+from infolm.families.report import write_report
 from infolm.families.running import report as running
 from infolm.families.running.report import measurement_table
 from infolm.families.running.run import LanguageRun
 from infolm.families.train import train
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
+from infolm.metrics import EVENT, described, within
 from infolm.models.recurrent import RecurrentConfig
 from infolm.nn.cells.base import CELLS
 from infolm.reports.history import History
 from infolm.reports.page import number
-from infolm.reports.regularisers import QUANTITIES
 from infolm.training.run import RunFolder, read_metrics
 
 EVIL = "<script>alert(1)</script>"
@@ -392,7 +392,7 @@ def test_two_means_are_shown_and_explained(run: Path) -> None:
         "validation losses of the iterate itself (raw) and of the short and the long" in page.text
     )
     for name in names:
-        assert f"{name.capitalize()} at step 6: {EVENTS[name]}." in page.text
+        assert f"{name.capitalize()} at step 6: {described(name, EVENT).meaning}." in page.text
     assert "a single iterate" not in page.text
 
 
@@ -411,12 +411,12 @@ def test_a_regulariser_has_its_section(run: Path) -> None:
     page = Page(write_report(run))
     assert "Regulariser: bmi" in page.inside("h2")
     assert "A critic reads two sentences" in page.text
-    assert f"Phase two at step 3: {EVENTS['phase two']}." in page.text
+    assert f"Phase two at step 3: {described('phase two', EVENT).meaning}." in page.text
     assert {"bound (eq. 6)", "MINE (eq. 4)", "a critic that knows nothing"} <= set(
         page.inside("text")
     )
-    assert page.row("At the end", QUANTITIES["mine"].meaning) == ["0.2500", "± 0.0000", "6"]
-    assert page.row("At the end", QUANTITIES["loss"].meaning) == ["1.2000", "± 0.0000", "6"]
+    assert page.row("At the end", described("bmi/mine").meaning) == ["0.2500", "± 0.0000", "6"]
+    assert page.row("At the end", described("bmi/loss").meaning) == ["1.2000", "± 0.0000", "6"]
     assert "at chance" not in page.text
     test_the_page_is_whole_and_needs_nothing_else(page)
 
@@ -450,12 +450,13 @@ def test_a_real_regulariser_has_nothing_that_is_not_explained(run: Path, tmp_pat
     tree["regularisers"] = {"bmi": {"switch": 0.5, "batch": 4}}
     train(Recipe.model_validate(tree), tmp_path / "bmi", False, Silent(), quiet)
     page = Page(write_report(tmp_path / "bmi"))
-    for quantity in QUANTITIES.values():
+    quantities = {name: each for name, each in within("bmi").items() if name != "pairs"}
+    for quantity in quantities.values():
         value, _, records = page.row("At the end", quantity.meaning)
         assert math.isfinite(float(value))
         assert records == ("3" if quantity.meaning.startswith("phase two") else "6")
     assert set(History.of(read_metrics(tmp_path / "bmi/metrics.jsonl")).regularisers["bmi"]) == set(
-        QUANTITIES
+        quantities
     )
     assert "Phase two at step 3" in page.text
     assert "no step of it is on record" not in page.text
@@ -464,7 +465,7 @@ def test_a_real_regulariser_has_nothing_that_is_not_explained(run: Path, tmp_pat
         -1
     ]
     group = f"On the validation split, {last['bmi/pairs']:,} pairs, at the last validation"
-    value, *_ = page.row(group, QUANTITIES["accuracy"].meaning)
+    value, *_ = page.row(group, described("bmi/accuracy").meaning)
     assert float(value) == pytest.approx(last["bmi/accuracy"], abs=1e-4)
     assert "on the validation split" in page.text  # in the legend
     LanguageRun.open(tmp_path / "bmi").evaluate(chunk=20, split="test")

@@ -1,20 +1,13 @@
 """Runs of every family, and a real server on a free port of this machine."""
 
-import socket
-import threading
-from contextlib import contextmanager
-
 import pytest
-import uvicorn
 from commands import trained
 from encoder_runs import recipe
+from serving import served
 from training_tiny import Silent, quiet, tiny_sentences
 
 from infolm.config import Recipe
 from infolm.families.train import train
-from infolm.server.app import create_app
-from infolm.server.limits import Doors, Limits
-from infolm.server.services import open_services
 
 __all__ = ["trained"]
 
@@ -32,29 +25,6 @@ def sentences(tmp_path_factory):
         train(Recipe.model_validate(tree), folder / "mim", False, Silent(), quiet)
         train(recipe(text, "mlm"), folder / "mlm", False, Silent(), quiet)
     return folder
-
-
-@contextmanager
-def served(runs, limits=None, doors=None):
-    """A server of these runs in a thread: its address and its services, by name."""
-    limits = limits or Limits()
-    services = open_services(runs, limits)
-    app = create_app(services, limits, doors or Doors())
-    config = uvicorn.Config(
-        app, log_level="critical", limit_concurrency=limits.connections, ws="none"
-    )
-    server = uvicorn.Server(config)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        try:
-            while not server.started:
-                assert thread.is_alive()
-            yield f"http://127.0.0.1:{port}", services
-        finally:
-            server.should_exit = True
-            thread.join(30)
 
 
 @pytest.fixture(scope="session")

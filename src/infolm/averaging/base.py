@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from infolm.metrics import Described, describe
 from infolm.registry import Registry
 from infolm.section import Section
 
@@ -15,6 +16,14 @@ RAW = "raw"
 """The name of the iterate itself among the candidates."""
 MEAN = "mean"
 """The name of the mean, where there is one alone."""
+
+describe(
+    "",
+    Described(RAW, unit="nats", better="down", meaning="validation loss of the iterate itself"),
+    Described(MEAN, unit="nats", better="down", meaning="validation loss of the mean"),
+    Described(f"train_{RAW}", unit="nats", better="down", meaning="training loss of the iterate"),
+    Described(f"train_{MEAN}", unit="nats", better="down", meaning="training loss of the mean"),
+)
 
 
 def newest_share(count: int, beta: float) -> float:

@@ -7,10 +7,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from infolm.averaging.base import AVERAGERS, RAW, Averager, AveragerConfig, OneMean
+from infolm.metrics import EVENT, Described, describe
 
 Criterion = Literal["paper", "released", "stalled"]
 TRIGGERED, DIVERGED = "triggered", "diverged"
 """Events: averaging begins; training goes back to its best validation."""
+
+describe(EVENT, Described(TRIGGERED, meaning="from here on the answer is the mean of the iterates"))
 
 
 def stagnating(losses: Sequence[float], patience: int) -> bool:

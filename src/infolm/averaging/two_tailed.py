@@ -8,8 +8,33 @@ from torch import Tensor, nn
 
 from infolm.averaging.base import AVERAGERS, RAW, Averager, AveragerConfig, RunningMean
 from infolm.averaging.tail import stagnating
+from infolm.metrics import EVENT, Described, describe
 
 SHORT, LONG = "short", "long"
+
+for _name in (SHORT, LONG):
+    describe(
+        "",
+        Described(
+            _name, unit="nats", better="down", meaning=f"validation loss of the {_name} mean"
+        ),
+        Described(f"train_{_name}", unit="nats", better="down"),
+        Described(f"{_name}_length", f"length of the {_name} mean", "iterates", decimals=0),
+    )
+describe(
+    EVENT,
+    Described(
+        "switched",
+        meaning="the short mean was as good as the long one, or that had stopped improving, so it "
+        "became the long one",
+    ),
+    Described("emptied", meaning="the short mean had stopped improving, so it began anew"),
+    Described(
+        "restarted",
+        meaning="the iterate was better than the mean of those since the validation before, so "
+        "both means began anew",
+    ),
+)
 
 
 @AVERAGERS.register

@@ -54,6 +54,10 @@ def export(
             help="Of transformers: the licence that the model card names, such as cc-by-4.0.",
         ),
     ] = None,
+    int8: Annotated[
+        bool | None,
+        typer.Option("--int8", help="Of onnx: weights of 8 bits, a quarter of the size."),
+    ] = None,
     weights: Annotated[
         WeightKind | None,
         typer.Option(
@@ -79,6 +83,7 @@ def export(
                            Of an XLNet the Transformer alone is saved: transformers has no place
                            for the layer between it and the words.
     sentence-transformers  SentenceTransformer reads the folder of an encoder.
+    onnx                   graphs of a language model for onnxruntime: a step and a sequence.
     page                   one HTML file with the models of several runs, which a browser opens
                            without a network: surprisals, alternatives, text written on.
     word2vec               a text file with an encoder's vectors of words, for gensim and others.
@@ -91,6 +96,7 @@ def export(
         "pooling": pooling and pooling.value,
         "licence": licence,
         "weights": weights and weights.value,
+        "int8": int8,
         "ngrams": ngrams,
     }
     chosen = made(form, options)

@@ -56,7 +56,7 @@ def serve(
     try:
         import uvicorn
 
-        from infolm.server.app import create_app
+        from infolm.server.app import PAGE, create_app
     except ModuleNotFoundError as error:
         if error.name not in ("uvicorn", "fastapi", "starlette"):
             raise
@@ -79,8 +79,8 @@ def serve(
         connections=connections,
     )
     services = open_services(runs, limits)
-    let_in = doors(host, allow_host or (), allow_origin or (), api_key, set())
-    err.print(f"Serving {', '.join(services)} at http://{host}:{port} ; Ctrl-C ends it.")
+    let_in = doors(host, allow_host or (), allow_origin or (), api_key, set(PAGE))
+    err.print(f"Serving {', '.join(services)} at http://{host}:{port}/ (Ctrl-C ends it).")
     uvicorn.run(
         create_app(services, limits, let_in),
         host=host,

@@ -50,24 +50,25 @@ def train(
     from infolm.console import StageBars, TrainingBar, bar, err
     from infolm.families.base import family_of
     from infolm.families.train import train as train_run
+    from infolm.metrics import described
     from infolm.training import processes
 
     source, folder = _source(recipe, "recipe.yaml", variant)
     loaded = load_recipe(source, overrides, variant or [])
     out = out or folder
-    encoder = loaded.model.kind == "encoder"
+    family = family_of(loaded)
+    unit = described("nll", family.kind).unit
     err.quiet = not processes.first()
     try:
         with StageBars() as stages, bar("training") as progress:
-            watcher = TrainingBar(progress, perplexity=not encoder)
+            watcher = TrainingBar(progress, perplexity=unit == "nats per token")
             best = train_run(loaded, out, resume, watcher, stages)
     except Interrupted:
         err.print(f"interrupted; all is saved. Resume with: infolm train {out} --resume")
         sys.exit(130)
-    unit = "nats" if encoder else "nats per token"
     if as_json and processes.first():
         print(json.dumps({"run": str(out), "nll": best, "unit": unit}))
-    found = family_of(loaded).result(loaded, best)
+    found = family.result(loaded, best)
     err.print(f"done: best validation {found}; the run is in {out}")
     alone = loaded.feed.kind != "stream"  # sentences by themselves have no recent past to cache
     err.print(f"next: infolm evaluate {out}{'' if alone else ' --cache'}")

@@ -26,6 +26,7 @@ class EpisodesConfig(FeedConfig):
     """The corpus as sentences in an order of their own each pass, the state zero at each start."""
 
     gives = "text"
+    episodic = True
     kind: Literal["episodes"] = "episodes"
     batch: int = Field(64, ge=1, description="sentences of a batch, on the average")
     longest: int = Field(1000, ge=1, description="tokens above which a sentence is cut into pieces")
@@ -36,13 +37,12 @@ class EpisodesConfig(FeedConfig):
 
     def build(self, corpus: "Corpus", split: str, seed: int) -> "Episodes":
         tokenizer = corpus.tokenizer
-        tokens, after = corpus.splits[split].tokens, marker(self, tokenizer)
+        tokens, after = corpus.splits[split].tokens, self.marker(tokenizer)
         return Episodes(tokens, self, seed, tokenizer.eos, after)
 
-
-def marker(config: EpisodesConfig, tokenizer: Tokenizer) -> int | None:
-    """The number of the token that `after` names, if it names one."""
-    return None if config.after is None else tokenizer.number(config.after, "feed.after")
+    def marker(self, tokenizer: Tokenizer) -> int | None:
+        """The number of the token that `after` names, if it names one."""
+        return None if self.after is None else tokenizer.number(self.after, "feed.after")
 
 
 def places(tokens: npt.NDArray[Any], token: int) -> npt.NDArray[np.int64]:

@@ -8,6 +8,7 @@ from infolm.section import Section
 
 if TYPE_CHECKING:
     from infolm.data.corpora import Corpus
+    from infolm.data.tokens import Tokenizer
 
 
 class Feed(Protocol):
@@ -32,10 +33,12 @@ class FeedConfig(Section):
     """The section of a recipe that says how the corpus is cut. Every kind is registered.
 
     gives: what its batches hold, which is what an objective needs to know: `text` (a
-    `stream.Batch`), `sentences`, `sequences`, `windows` or `sentence pairs`.
+    `stream.Batch`), `sentences`, `sequences`, `windows` or `sentence pairs`. episodic: whether
+    each sentence is read by itself, from a state of zeros, and is so measured too.
     """
 
     gives: ClassVar[str]
+    episodic: ClassVar[bool] = False
     if TYPE_CHECKING:
         kind: str
 
@@ -47,6 +50,15 @@ class FeedConfig(Section):
     def tokens(self) -> int:
         """How many a batch has, or at least, where the text has so many."""
         return int(getattr(self, "batch", 1))
+
+    @property
+    def hidden(self) -> str:
+        """What of a batch is hidden, in words after 'batches as of training'; empty: nothing."""
+        return ""
+
+    def marker(self, tokenizer: "Tokenizer") -> int | None:
+        """The token of a sentence whose followers alone count, if there is one."""
+        return None
 
 
 FEEDS: Registry[FeedConfig] = Registry("infolm.data")

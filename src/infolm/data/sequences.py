@@ -39,6 +39,14 @@ class SequencesConfig(FeedConfig):
     def tokens(self) -> int:
         return self.batch * self.length
 
+    @property
+    def hidden(self) -> str:
+        what = {"tokens": "single tokens", "spans": "spans", "order": "the last of an order"}
+        return (
+            f", sequences of {self.length} tokens, of which {self.share:.0%} are hidden "
+            f"({what[self.masking]})"
+        )
+
     def build(self, corpus: "Corpus", split: str, seed: int) -> "SequenceFeed":
         tokens, config = corpus.splits[split].tokens, self
         if split != "train":  # a short one is read in smaller batches

@@ -22,9 +22,23 @@ import numpy as np
 import numpy.typing as npt
 
 from infolm.evaluation.measurement import Measurement
+from infolm.metrics import Described, describe
 
 Tokens = Sequence[Hashable]
 Counts = npt.NDArray[np.int64]
+
+FROM = {
+    "mean": "the mean",
+    "likeliest": "the likeliest classes",
+    "nearest": "the nearest entries",
+    "sampled": "a sample",
+}
+for _name, _source in FROM.items():
+    describe(
+        "latent",
+        Described(f"bleu_{_name}", f"BLEU of reconstructions from {_source}", "BLEU-1", 3, "up"),
+        Described(f"corpus_bleu_{_name}", "", "BLEU-1", 3, "up", "BLEU of the summed counts"),
+    )
 
 
 class Bleu(NamedTuple):

@@ -23,6 +23,7 @@ from infolm.evaluation.likelihood import evaluating
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.usage import seeded
 from infolm.information import ties
+from infolm.metrics import Described, describe
 from infolm.models.encoder import Encoder
 from infolm.nn import gather
 from infolm.objectives.base import TIES, Estimate, Objective
@@ -39,6 +40,11 @@ ROWS = 1024
 VOCABULARY_NLL = "vocabulary_nll"
 ALL = ALL_WORDS
 """The method of what is told from the whole vocabulary."""
+
+describe(
+    "encoder",
+    Described("perplexity", unit="perplexity per hidden token", decimals=2, better="down"),
+)
 
 
 class Tally(NamedTuple):

@@ -30,6 +30,7 @@ from infolm.information.neural import Kind as Bound
 from infolm.information.neural import fewest_rows
 from infolm.information.registry import ESTIMATORS, entry
 from infolm.information.segments import Segments, Tokens, check_segments, segment_pairs
+from infolm.metrics import Described, describe
 from infolm.section import nearest
 
 BOUNDS = tuple(name for name, each in ESTIMATORS.items() if each.neural and name != "club")
@@ -37,6 +38,11 @@ BOUNDS = tuple(name for name, each in ESTIMATORS.items() if each.neural and name
 BMI_BOUND, LENGTH, GAP, FOLDS = "js-dv", 40, 10, 10
 NATS: dict[Unit, float] = {"nats": 1.0, "bits": math.log(2)}
 METRIC = "mutual_information"
+describe(
+    "language",
+    Described(METRIC, unit="nats", heading="mutual information, nats"),
+    Described(f"{METRIC}_shuffled", "the same of shuffled pairs", "nats"),
+)
 CONVENTION = (
     f"segments of {LENGTH} tokens with {GAP} between, a pair every {{stride}} tokens to learn from"
     "; a lower bound read on pairs that share no token with each other or with those its critic "

@@ -24,7 +24,7 @@ then a bound is one on the probability that a sentence begins with these words.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,14 +34,7 @@ from torch import Tensor
 from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.likelihood import Progress, evaluating
-from infolm.models.latent import (
-    Categories,
-    LatentModel,
-    Posterior,
-    Proposal,
-    Quantised,
-    log_prior,
-)
+from infolm.models.latent import NORMAL, LatentModel, Posterior, Prior, Proposal
 from infolm.models.sentence import SentenceModel
 from infolm.models.symbol import SymbolModel
 from infolm.training.loop import tensors
@@ -91,56 +84,9 @@ def posteriors(model: LatentModel, lines: Lines, report: Progress | None = None)
     return found
 
 
-def chosen(proposal: Proposal, numbers: Tensor) -> Proposal:
-    """q(z | x) of the sentences with these numbers, in this order."""
-    sides: dict[str, Any] = proposal._asdict()
-    for name, side in sides.items():
-        sides[name] = side[numbers] if isinstance(side, Tensor) else side
-    return proposal._replace(**sides)
-
-
-def centre(proposal: Proposal) -> Tensor:
-    """The code in the middle of q(z | x), (S, ...): the mean, the likeliest classes, or the one
-    there is."""
-    match proposal:
-        case Posterior():
-            return proposal.mean
-        case Categories():
-            return proposal.log_probs.argmax(-1)
-        case Quantised():
-            return proposal.entries.flatten(1)
-
-
-def over_classes(proposal: Categories | Quantised) -> Categories:
-    """q(z | x) as a distribution of classes, (S, L, C), which a quantised code is certain of."""
-    if isinstance(proposal, Categories):
-        return proposal
-    certain = torch.nn.functional.one_hot(proposal.codes, proposal.classes)
-    return Categories(certain.double().log())
-
-
-def sampled(proposal: Proposal, count: int, generator: torch.Generator) -> Tensor:
-    """`count` codes of each sentence, (K, S, ...)."""
-    match proposal:
-        case Posterior():
-            noise = torch.randn(count, *proposal.mean.shape, generator=generator)
-            return proposal.at(noise.double())
-        case Categories():
-            probabilities = proposal.log_probs.exp().flatten(0, 1)
-            drawn = torch.multinomial(probabilities, count, True, generator=generator)
-            return drawn.t().reshape(count, *proposal.log_probs.shape[:2])
-        case Quantised():
-            return centre(proposal).expand(count, -1, -1)
-
-
 def placed(model: LatentModel, z: Tensor) -> Tensor:
     """Codes where the model is; vectors also in its precision."""
     return z.to(model.embedding if z.is_floating_point() else model.embedding.device)
-
-
-def widened(posterior: Posterior, scale: float) -> Posterior:
-    """N(mean, (scale sigma)^2)."""
-    return posterior._replace(log_variance=posterior.log_variance + 2 * math.log(scale))
 
 
 class LogLikelihoods(NamedTuple):
@@ -185,82 +131,6 @@ def log_likelihoods(
     return LogLikelihoods(words, ends)
 
 
-def log_densities(proposal: Posterior | Categories, z: Tensor) -> Tensor:
-    """ln q(z_i | x_j) of M codes and N sentences, (M, N)."""
-    if isinstance(proposal, Posterior):
-        return _log_normals(proposal, z)
-    variables = zip(proposal.log_probs.unbind(1), z.unbind(1), strict=True)
-    total = torch.zeros(len(z), len(proposal.log_probs), dtype=torch.float64)
-    for log_probs, classes in variables:
-        total += log_probs.T[classes]
-    return total
-
-
-def _log_normals(posterior: Posterior, z: Tensor) -> Tensor:
-    """The same of Gaussian codes, by one matrix product.
-
-        -1/2 sum_d [z_d^2 / v_d - 2 z_d m_d / v_d + m_d^2 / v_d + ln 2 pi v_d]
-
-    The terms cancel: with v = e^-10 and 512 dimensions they sum to 10^7 and their sum to hundreds.
-    So this is done in double precision, which leaves an error of some 10^-8.
-    """
-    mean, log_variance = posterior.mean.double(), posterior.log_variance.double()
-    precision = (-log_variance).exp()
-    constant = (mean.square() * precision + log_variance + math.log(2 * math.pi)).sum(1)
-    z = z.double()
-    squares = torch.cat([z.square(), z], 1) @ torch.cat([precision, -2 * mean * precision], 1).T
-    return squares.add_(constant).mul_(-0.5)
-
-
-class Prior(Protocol):
-    """A distribution of codes."""
-
-    @property
-    def name(self) -> str: ...
-
-    def log_density(self, z: Tensor) -> Tensor:
-        """ln p(z): (M, Z) -> (M,)."""
-        ...
-
-
-class StandardNormal:
-    """N(0, 1), which models with Gaussian codes are trained with."""
-
-    name = "N(0, 1)"
-
-    def log_density(self, z: Tensor) -> Tensor:
-        return log_prior(z)
-
-
-NORMAL = StandardNormal()
-
-
-class Uniform(NamedTuple):
-    """Every code of L variables with C classes each as likely as any other."""
-
-    variables: int
-    classes: int
-
-    @property
-    def name(self) -> str:
-        return f"uniform over {self.classes:,}^{self.variables:,} codes"
-
-    def log_density(self, z: Tensor) -> Tensor:
-        log_p = -self.variables * math.log(self.classes)
-        return torch.full(z.shape[:-1], log_p, dtype=torch.float64)
-
-
-def own_prior(proposal: Proposal) -> Prior:
-    """What the model was trained with."""
-    match proposal:
-        case Posterior():
-            return NORMAL
-        case Categories():
-            return Uniform(*proposal.log_probs.shape[1:])
-        case Quantised():
-            return Uniform(proposal.codes.shape[1], proposal.classes)
-
-
 @dataclass(frozen=True, eq=False)
 class Aggregated:
     """1/N sum_j N(z; mean_j, (scale sigma_j)^2), the aggregated posterior of N sentences, with
@@ -282,10 +152,10 @@ class Aggregated:
 
     def log_density(self, z: Tensor) -> Tensor:
         total = torch.full((len(z),), -math.inf, dtype=torch.float64)
-        wide = widened(self.posterior, self.scale)
+        wide = self.posterior.widened(self.scale)
         for part in zip(*(side.split(COMPONENTS) for side in wide), strict=True):
             for rows, codes in zip(total.split(ROWS), z.split(ROWS), strict=True):
-                torch.logaddexp(rows, log_densities(Posterior(*part), codes).logsumexp(1), out=rows)
+                torch.logaddexp(rows, Posterior(*part).log_densities(codes).logsumexp(1), out=rows)
         return total - math.log(len(self.posterior.mean))
 
 
@@ -314,12 +184,12 @@ def draw(
     1 the usual one. The q of MIM is far narrower than p(z | x), so that its best scale is far above
     1.
     """
-    proposal = widened(posterior, scale) if isinstance(posterior, Posterior) else posterior
-    prior, count = prior or own_prior(posterior), len(lines)
+    proposal = posterior.widened(scale)
+    prior, count = prior or posterior.prior, len(lines)
     words, eos, ratio = (np.empty((samples, count)) for _ in range(3))
     copies = max(1, TOGETHER // (int(lines.lengths.sum()) + count))
     for rows in np.split(np.arange(samples), range(copies, samples, copies)):
-        z = sampled(proposal, len(rows), generator)
+        z = proposal.drawn(len(rows), generator)
         repeated = lines.chosen(np.tile(np.arange(count), len(rows)))
         found = log_likelihoods(model, repeated, z.flatten(0, 1))
         words[rows], eos[rows] = (part.reshape(-1, count) for part in found)

@@ -12,18 +12,15 @@ from infolm.data.ingest import Report
 from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.latent import (
-    NORMAL,
     Aggregated,
     Array,
     Weighting,
-    chosen,
     draw,
     elbo,
     encoded,
     importance_weighted,
     melbo,
     melbo_meets,
-    own_prior,
     some,
 )
 from infolm.evaluation.likelihood import Progress
@@ -31,7 +28,6 @@ from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.posterior import (
     ABOVE_NOISE,
     ACTIVE,
-    a_code,
     above_noise,
     activity,
     classes_in_use,
@@ -42,7 +38,8 @@ from infolm.evaluation.posterior import (
 from infolm.evaluation.reading import gain
 from infolm.evaluation.usage import usage
 from infolm.information.estimate import ceiling
-from infolm.models.latent import LatentModel, Posterior, Proposal, Quantised
+from infolm.metrics import Described, describe
+from infolm.models.latent import NORMAL, LatentModel, Posterior, Proposal
 from infolm.objectives import estimators
 
 INFORMATION_SENTENCES = 10_000
@@ -57,6 +54,51 @@ OF_DISTRIBUTIONS = (
     *("kl", "mutual_information", "units_above_noise", "bleu_sampled"),
 )
 """Metrics that mean nothing where codes are points."""
+for _name, _label in {
+    "elbo": "ELBO: bound on the {}",
+    "importance_weighted": "importance-weighted bound on the {}",
+    "melbo": "MELBO: bound on the {}",
+    "reconstruction": "{} of a sentence given its own code",
+}.items():
+    _loss, _perplexity = _label.format("loss"), _label.format("perplexity")
+    describe(
+        "latent",
+        Described(f"{_name}_nll", _loss, "nats per sentence", 2, "down"),
+        Described(f"{_name}_perplexity", _perplexity, "perplexity per token", 2, "down"),
+        Described(
+            f"{_name}_perplexity_without_eos",
+            f"{_perplexity}, without <eos>",
+            "perplexity per token",
+            2,
+            "down",
+        ),
+    )
+describe(
+    "latent",
+    Described(
+        "latent_usage", "latent usage: what a code holds of its sentence", "nats per sentence", 3
+    ),
+    Described("latent_usage_per_token", "the same per token", "nats per token", 4),
+    Described("latent_usage_effective", "effective number of codes behind it", "codes", 1),
+    Described("melbo_meets", unit="ln of a number of sentences", decimals=3),
+    Described("mutual_information", "mutual information of sentence and code", "nats", 3),
+    Described("active_units", decimals=0),
+    Described("units_above_noise", "units above the noise", decimals=0),
+    Described(
+        "likelihood_gain",
+        "ln p(x|z) given its own code, above another's",
+        "nats per sentence",
+        2,
+        "up",
+    ),
+    Described("latent_entropy", "entropy of the codes, columns standardised", "nats", 2),
+    Described(
+        "latent_entropy_unstandardised", "entropy of the codes, columns as they are", "nats", 2
+    ),
+    Described("latent_entropy_control", "the same estimate from draws of N(0, 1)", "nats", 2),
+    Described("latent_entropy_normal", "entropy of N(0, 1)", "nats", 2),
+    Described("perplexity_of_classes", "classes in use, by their perplexity", "classes", 2),
+)
 FEW_CODES = 2.0
 """An effective number of codes below this is as good as none."""
 
@@ -163,17 +205,17 @@ def bound_measurements(
     """Reconstruction, ELBO and MELBO, of the S sentences and their posterior."""
     generator = torch.Generator().manual_seed(settings.seed)
     stage = _stage(report, f"decoding the {split} split")
-    samples = 1 if isinstance(posterior, Quantised) else settings.samples
+    samples = 1 if posterior.certain else settings.samples
     draws = draw(model, lines, posterior, samples, generator, report=stage)
     log_p = draws.likelihoods.counted(settings.eos)
     count, codes = len(lines), f"{samples:,} codes of q(z | x) a sentence"
-    if isinstance(posterior, Quantised):
+    if posterior.certain:
         codes = "from the nearest entries, which q(z | x) is certain of"
     own = (
         f"the prior is the aggregated posterior of these {count:,} sentences themselves, the bound "
         f"-mean ln p(x | z) + ln {count:,}, {codes}"
     )
-    prior = own_prior(posterior).name
+    prior = posterior.prior.name
     kl = posterior.kl().sum(1).numpy()
     conventions = {
         "reconstruction": f"no bound, but -mean ln p(x | z), {codes}",
@@ -327,7 +369,7 @@ def gain_measurement(
     """How much likelier some of the sentences are given their own code than given another's."""
     lines = some(lines, GAIN_SENTENCES, settings.seed)
     posterior = encoded(model, lines)
-    z = a_code(posterior, torch.Generator().manual_seed(settings.seed))
+    z = posterior.one_drawn(torch.Generator().manual_seed(settings.seed))
     found = contrast(model, lines, posterior, z, 1, settings.seed)
     value, error = gain(found.own_likelihood, found.other_likelihood)
     convention = (
@@ -347,7 +389,7 @@ def code_measurements(
     of_units = activity(posterior)
     kl_of_units = posterior.kl()
     count, size = kl_of_units.shape
-    z = a_code(posterior, generator)
+    z = posterior.one_drawn(generator)
     order = torch.randperm(count, generator=generator)
     results, remarks = [], []
 
@@ -357,7 +399,7 @@ def code_measurements(
 
     kl, kl_error = per_sentence(kl_of_units.sum(1).numpy())
     exact = f"KL(q(z | x) || p(z)), exact, the mean over {count:,} sentences; the prior is "
-    add("kl", kl, "nats per sentence", kl_error, exact + own_prior(posterior).name)
+    add("kl", kl, "nats per sentence", kl_error, exact + posterior.prior.name)
     active = f"of {size:,}, whose mean has a variance above {ACTIVE:g} over {count:,} sentences"
     unit = "dimensions"
     if not isinstance(posterior, Posterior):
@@ -371,7 +413,7 @@ def code_measurements(
         add("units_above_noise", above, unit, None, ratio)
 
     few = order[:INFORMATION_SENTENCES]
-    information = code_information(chosen(posterior, few), z[few])
+    information = code_information(posterior.rows(few), z[few])
     between = (
         f"I(x; z) under q, x uniform over {len(few):,} sentences, a code each; at most "
         f"ln {len(few):,} = {information.ceiling:.3f}"

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from infolm import files
 from infolm.errors import InfolmError, RunError
+from infolm.metrics import Described, describe
 from infolm.training import checkpoint
 
 CONVENTION = (
@@ -29,6 +30,22 @@ OF_TEXT = (
 )
 BLOCKS = 100
 """Blocks of the batch-means standard error."""
+
+describe(
+    "language",
+    Described("perplexity", unit="perplexity per token", decimals=2, better="down"),
+    Described("bits_per_character", unit="bits per character", better="down"),
+    Described("bits_per_byte", unit="bits per byte", better="down"),
+    Described("word_perplexity", unit="perplexity per word and <eos>", decimals=2, better="down"),
+    Described(
+        "nll_above_entropy",
+        unit="nats per token",
+        better="down",
+        meaning="nll less that of the language that the text was drawn from",
+        heading="above the entropy",
+    ),
+    Described("true_entropy", unit="nats per token", meaning="entropy of the language itself"),
+)
 
 
 @dataclass(frozen=True)

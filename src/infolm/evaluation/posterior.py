@@ -13,15 +13,11 @@ from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.latent import (
     Array,
-    chosen,
     draw,
     elbo,
     encoded,
-    log_densities,
     log_likelihoods,
     melbo_by_size,
-    over_classes,
-    sampled,
     some,
 )
 from infolm.information.nearest import kozachenko_leonenko
@@ -41,14 +37,6 @@ SAMPLES = 3
 """Codes of a sentence in a picture."""
 OTHERS = 3
 """Sentences that each one is set against in a picture."""
-
-
-def a_code(proposal: Proposal, generator: torch.Generator) -> Tensor:
-    """One code of each sentence, (S, ...), drawn in double precision."""
-    if isinstance(proposal, Posterior):
-        shape = proposal.mean.shape
-        return proposal.at(torch.randn(shape, generator=generator, dtype=torch.float64))
-    return sampled(proposal, 1, generator)[0]
 
 
 class Information(NamedTuple):
@@ -77,7 +65,7 @@ def mutual_information(posterior: Posterior | Categories, z: Tensor) -> Informat
     count = len(z)
     own, others = np.empty(count), np.zeros(count)
     for rows in torch.arange(count).split(max(1, BLOCK // count)):
-        log_q = log_densities(posterior, z[rows])
+        log_q = posterior.log_densities(z[rows])
         log_share = log_q - log_q.logsumexp(1, keepdim=True)
         here = torch.arange(len(rows)), rows
         log_own = log_share[here]
@@ -93,7 +81,7 @@ def mutual_information(posterior: Posterior | Categories, z: Tensor) -> Informat
 def code_information(proposal: Proposal, z: Tensor) -> Information:
     """The same of codes of any kind, (N, ...), as a decoder takes them."""
     if isinstance(proposal, Quantised):
-        return mutual_information(over_classes(proposal), proposal.codes)
+        return mutual_information(proposal.over_classes, proposal.codes)
     return mutual_information(proposal, z)
 
 
@@ -130,16 +118,17 @@ def activity(proposal: Proposal) -> Array:
     (Z,), or what the class of a variable tells, (L,). See `ACTIVE`."""
     if isinstance(proposal, Posterior):
         return variances(proposal)
-    together, single = entropies(over_classes(proposal))
+    together, single = entropies(proposal.over_classes)
     return together - single
 
 
 def classes_in_use(proposal: Proposal) -> Array:
     """exp of the entropy of each variable's class over all sentences together, (L,): C where all
     are as frequent, 1 where one alone is taken. Empty where a code has no classes."""
-    if isinstance(proposal, Posterior):
+    classes = proposal.over_classes
+    if classes is None:
         return np.empty(0)
-    together, _ = entropies(over_classes(proposal))
+    together, _ = entropies(classes)
     return np.exp(together)
 
 
@@ -190,7 +179,7 @@ def contrast(
     likelihoods, densities = [], []
     for shift in (0, *shifts.tolist()):
         likelihoods.append(log_likelihoods(model, lines, z.roll(shift, 0)).counted(True))
-        moved = chosen(posterior, torch.arange(len(z)).roll(shift))
+        moved = posterior.rows(torch.arange(len(z)).roll(shift))
         densities.append(moved.log_density(z).numpy())
     own_p, *other_p = likelihoods
     own_q, *other_q = densities
@@ -239,7 +228,7 @@ def picture(model: LatentModel, lines: Lines, seed: int = 1, most: int = 500) ->
         raise InfolmError(f"a picture of the codes needs 2 sentences at least, not {count}")
     generator = torch.Generator().manual_seed(seed)
     posterior = encoded(model, lines)
-    z = a_code(posterior, generator)
+    z = posterior.one_drawn(generator)
     information = code_information(posterior, z)
     log_p = draw(model, lines, posterior, SAMPLES, generator).likelihoods.counted(True)
     kl = posterior.kl().double().numpy()

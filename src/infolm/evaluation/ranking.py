@@ -30,8 +30,15 @@ from infolm.evaluation.latent import posteriors
 from infolm.evaluation.likelihood import Progress
 from infolm.evaluation.measurement import Measurement
 from infolm.information import ties
+from infolm.metrics import Described, describe
 from infolm.models.latent import Posterior
 from infolm.models.sentence import SentenceModel
+
+describe(
+    "latent",
+    Described("precision_at_1", unit="share of questions", decimals=3, better="up"),
+    Described("mean_reciprocal_rank", unit="1 / rank", decimals=3, better="up"),
+)
 
 PORTION = 1000
 """Questions whose codes are held at once."""

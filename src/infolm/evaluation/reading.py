@@ -16,6 +16,13 @@ import numpy as np
 from infolm.evaluation.bleu import sentence_bleu
 from infolm.evaluation.latent import Array
 from infolm.evaluation.measurement import Measurement
+from infolm.metrics import Described, describe
+
+describe(
+    "latent",
+    Described("bleu_shuffled", "BLEU of another's reconstruction", "BLEU-1", 3),
+    Described("distinct_reconstructions", "different reconstructions", "share", 3, "up"),
+)
 
 
 class Mean(NamedTuple):

@@ -35,6 +35,7 @@ from infolm.evaluation.measurement import (
     TextSize,
     likelihood_measurements,
 )
+from infolm.metrics import Described, describe
 from infolm.models.recurrent import DropoutConfig, RecurrentConfig, RecurrentModel
 from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
 from infolm.optimisation.optimisers import AdamConfig
@@ -51,6 +52,11 @@ WARM_UP = 70
 """Tokens that each parallel stream of the held-out part reads before it counts."""
 CHUNK = 200
 REVERSE = f"{CONVENTION}; the error is that of the split, not of the text that was learnt from"
+describe(
+    "language",
+    Described("reverse_perplexity", unit="perplexity per token", decimals=2, better="down"),
+    Described("reverse_nll", unit="nats per token", better="down"),
+)
 
 FEED = StreamConfig(batch=20, bptt=35)
 AVERAGING = EmaConfig(beta=0.99)

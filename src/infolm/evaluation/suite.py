@@ -32,6 +32,7 @@ from infolm.evaluation.monte_carlo import MonteCarloSettings
 from infolm.evaluation.neural_cache import CacheSettings, WordChange, tune, word_table
 from infolm.evaluation.reverse import SMALL, Rows, Yardstick, reverse_measurements, yardstick
 from infolm.evaluation.temperature import GRID, best_temperature, interpolated
+from infolm.metrics import Described, describe, described
 from infolm.models.language import LanguageModel
 from infolm.nn.softmax import Tempering
 from infolm.objectives.bmi import Bmi
@@ -49,13 +50,14 @@ FACTORS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25)
 NGRAM_ORDER = 5
 BASELINE = f"Kneser-Ney {NGRAM_ORDER}-gram"
 LANGUAGE = "the language itself"
-OF_CRITIC = {
-    "accuracy": "share of pairs",
-    "jensen_shannon": "nats",
-    "mine": "nats",
-}
-"""What is read of the critic of BMI, and in which unit; each metric begins with `CRITIC`."""
 CRITIC = "critic_"
+OF_CRITIC = ("accuracy", "jensen_shannon", "mine")
+"""What is read of the critic of BMI; each metric begins with `CRITIC`."""
+for _quantity in (described(f"bmi/{name}") for name in OF_CRITIC):
+    _unit = ", nats" if _quantity.unit == "nats" else ""
+    _metric = f"{CRITIC}{_quantity.name}"
+    describe("language", replace(_quantity, name=_metric, heading=f"{_quantity.label}{_unit}"))
+describe("language", Described("unknown_share", unit="share of tokens", better="down"))
 CRITIC_CONVENTION = (
     "each sentence read by itself without dropout, compared with the next one and with random ones "
     "of the split; accuracy: both kinds of pairs weigh alike, a score of 0 counts a half; "
@@ -434,14 +436,14 @@ def critic(subject: Subject, bmi: Bmi, pairs: HeldOutPairs, name: str) -> list[M
         Measurement(
             f"{CRITIC}{metric}",
             found[metric].value,
-            unit,
+            described(f"bmi/{metric}").unit,
             found[metric].stderr,
             pairs.tokens,
             name,
             method,
             CRITIC_CONVENTION,
         )
-        for metric, unit in OF_CRITIC.items()
+        for metric in OF_CRITIC
     ]
 
 

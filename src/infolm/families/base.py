@@ -25,6 +25,7 @@ from infolm.families.recorded import corpus_of, recipe_of
 from infolm.models.base import Capability, Model
 from infolm.objectives.base import Objective, Setup
 from infolm.registry import Registry
+from infolm.reports.history import History
 from infolm.training import checkpoint
 from infolm.training.device import one_device
 from infolm.training.loop import Term, Validation
@@ -188,6 +189,10 @@ class Family(ABC):
     @abstractmethod
     def result(self, recipe: Recipe, loss: float) -> str:
         """The best validation loss in words: 'perplexity 62.1'."""
+
+    def history(self, recipe: Recipe, records: Sequence[dict[str, Any]]) -> History:
+        """The course of a training, with what only models of the family have."""
+        return History.of(records)
 
     @abstractmethod
     def sections(self, found: "Findings") -> "Sections":

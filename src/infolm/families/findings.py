@@ -1,5 +1,6 @@
 """All that a report tells of a run of any family, gathered from its folder and its corpus."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,11 +49,14 @@ class Findings:
     measurements: list[Measurement]
 
     @classmethod
-    def of(cls, run: Path) -> "Findings":
+    def of(
+        cls, run: Path, course: Callable[[Recipe, Sequence[dict[str, Any]]], History]
+    ) -> "Findings":
+        """Of a run's folder. course: what a family makes of the records of a training."""
         folder = RunFolder.existing(run)
         folder.verify(folder.tokenizer)
         recipe, tokenizer = recipe_of(folder), Tokenizer.load(folder.tokenizer)
-        history = History.of(read_metrics(folder.metrics))
+        history = course(recipe, read_metrics(folder.metrics))
         drawn = plots(history)  # first: without matplotlib, all else would be in vain
         saved = [int(p.stem.split("-")[1]) for p in checkpoint.checkpoints(folder.checkpoints)]
         try:

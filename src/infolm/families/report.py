@@ -1,21 +1,22 @@
 """The report of a run: one HTML file that a person can read who has nothing else."""
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
+from infolm.config import Recipe
 from infolm.families.base import family_of
 from infolm.families.findings import Findings
 from infolm.families.sections import Sections
-from infolm.objectives.bmi import PHASE_TWO, STDERR
-from infolm.objectives.vae import CAUGHT_UP
-from infolm.reports.history import Series
+from infolm.metrics import EVENT, STDERR, described, known
+from infolm.reports.history import History, Series
 from infolm.reports.page import (
     commands,
     figure,
@@ -26,7 +27,7 @@ from infolm.reports.page import (
     section,
     strong,
 )
-from infolm.reports.regularisers import ABOUT, QUANTITIES, quantity
+from infolm.reports.regularisers import ABOUT
 from infolm.training import checkpoint
 
 TOKENS = {
@@ -36,31 +37,20 @@ TOKENS = {
     "bpe": "byte pairs",
     "wordpiece": "word pieces",
 }
-EVENTS = {
-    "triggered": "from here on the answer is the mean of the iterates",
-    "switched": "the short mean was as good as the long one, or that had stopped improving, so it "
-    "became the long one",
-    "emptied": "the short mean had stopped improving, so it began anew",
-    "restarted": "the iterate was better than the mean of those since the validation before, so "
-    "both means began anew",
-    PHASE_TWO: "from here on the model also learns sentences near the true next one, weighted by "
-    "how well the critic likes them",
-    CAUGHT_UP: "the mutual information of sentence and code no longer rose, so from here on the "
-    "encoder and the decoder learn together",
-    "diverged": "the loss blew up, so training went back to the best validation and on from there "
-    "with a lower learning rate",
-    "rate reduced": "validation no longer improved, so the learning rate was lowered",
-    "stopped": "validation no longer improved, so training ended",
-}
 
 
 def write_report(run: Path) -> Path:
     """Write `report.html` into the run's folder, whole or not at all; returns its path."""
-    found = Findings.of(run)
+    found = Findings.of(run, course)
     text = report(found)
     path = found.folder.report
     checkpoint.atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
     return path
+
+
+def course(recipe: Recipe, records: Sequence[dict[str, Any]]) -> History:
+    """The course of a training, as its family reads the records."""
+    return family_of(recipe).history(recipe, records)
 
 
 def report(found: Findings) -> str:
@@ -150,7 +140,7 @@ def curve(found: Findings, sections: Sections) -> list[str]:
     for name in dict.fromkeys(name for _, name in history.events):
         steps = [step for step, each in history.events if each == name]
         at = ", ".join(f"{step:,}" for step in steps[:5]) + (" and later" if steps[5:] else "")
-        meaning = f": {EVENTS[name]}" if name in EVENTS else ""
+        meaning = f": {described(name, EVENT).meaning}" if known(name, EVENT) else ""
         caption.append(f"{name} at step {at}{meaning}.".capitalize())
     parts = [figure(found.plots.course, " ".join(caption))]
     if found.plots.after:
@@ -179,31 +169,37 @@ def regularised(found: Findings, sections: Sections, name: str) -> list[str]:
         paragraph(escape(ABOUT.get(name, "") + weight)),
         *(paragraph(escape(sentence)) for sentence in found.warnings(name)),
         figure(found.plots.regularisers[name], caption),
-        quantity_table(found.history.regularisers[name], held_out),
+        quantity_table(name, found.history.regularisers[name], held_out),
         *sections.regulariser(name),
     ]
 
 
-def quantity_table(quantities: Mapping[str, Series], held_out: Mapping[str, Series]) -> str:
-    """What each quantity of a regulariser is at the end of training so far, and at the last
-    validation on its split."""
+def quantity_table(
+    term: str, quantities: Mapping[str, Series], held_out: Mapping[str, Series]
+) -> str:
+    """What each quantity of the regulariser `term` is at the end of training so far, and at the
+    last validation on its split."""
+
+    def meaning(name: str) -> str:
+        return escape(described(f"{term}/{name}").meaning)
+
     rows = []
     for name, series in quantities.items():
         mean, error, records = series.ending()
         spread = f"± {number(error, 4)}" if records > 1 else ""
         rows.append(
-            f'<tr><th scope="row">{escape(quantity(name).meaning)}</th><td>{number(mean, 4)}</td>'
+            f'<tr><th scope="row">{meaning(name)}</th><td>{number(mean, 4)}</td>'
             f'<td class="error">{spread}</td><td>{records}</td></tr>'
         )
     if "pairs" in held_out:
         pairs = f"{held_out['pairs'].values[-1]:,.0f} pairs"
         title = f"On the validation split, {pairs}, at the last validation"
         rows.append(f'<tr><th scope="rowgroup" colspan="4">{title}</th></tr>')
-    for name in (name for name in held_out if name in QUANTITIES):
+    for name in (name for name in held_out if name in quantities):
         errors = held_out.get(f"{name}{STDERR}")
         spread = f"± {number(errors.values[-1], 4)}" if errors else ""
         rows.append(
-            f'<tr><th scope="row">{escape(quantity(name).meaning)}</th>'
+            f'<tr><th scope="row">{meaning(name)}</th>'
             f"<td>{number(held_out[name].values[-1], 4)}</td>"
             f'<td class="error">{spread}</td><td></td></tr>'
         )

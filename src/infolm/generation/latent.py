@@ -21,7 +21,7 @@ from torch import Tensor
 from infolm.data.sentences import Lines, SentencesConfig
 from infolm.data.tokens import NO_TOKEN, Tokenizer
 from infolm.errors import InfolmError
-from infolm.evaluation.latent import centre, encoded, placed, posteriors
+from infolm.evaluation.latent import encoded, placed, posteriors
 from infolm.evaluation.likelihood import Progress
 from infolm.generation.sampling import SamplingSettings, draw, own_uniforms
 from infolm.models.latent import (
@@ -31,8 +31,6 @@ from infolm.models.latent import (
     LatentModel,
     Posterior,
     Proposal,
-    Quantised,
-    QuantisedLatent,
 )
 from infolm.models.sentence import SentenceModel
 from infolm.models.symbol import SymbolModel
@@ -64,7 +62,7 @@ def drawn(proposal: Proposal, scale: float, generator: torch.Generator) -> Tenso
             chances = _uniform(generator, count, variables).flatten()
             return draw(proposal.log_probs.flatten(0, 1), chances).view(count, variables)
         case _:
-            return centre(proposal)
+            return proposal.centre
 
 
 def of_prior(latent: Latent, num: int, deviation: float, generator: torch.Generator) -> Tensor:
@@ -72,30 +70,14 @@ def of_prior(latent: Latent, num: int, deviation: float, generator: torch.Genera
     if isinstance(latent, GaussianLatent):
         return deviation * _normal(generator, num, latent.config.size)
     chances = _uniform(generator, num, latent.config.variables)
-    return of_places(latent, (chances * latent.config.classes).long())
-
-
-def places(proposal: Proposal) -> Tensor:
-    """Where sentences are among codes: the means, (S, Z), or the likeliest classes, (S, L)."""
-    if isinstance(proposal, Quantised):
-        return proposal.codes
-    return centre(proposal)
+    return latent.code((chances * latent.config.classes).long())
 
 
 def placed_at(proposal: Proposal, scale: float, generator: torch.Generator) -> Tensor:
     """`places`, but of codes `drawn` at a scale; quantised ones are where they are."""
-    if isinstance(proposal, Quantised):
-        return places(proposal)
+    if proposal.certain:
+        return proposal.places
     return drawn(proposal, scale, generator)
-
-
-def of_places(latent: Latent, found: Tensor) -> Tensor:
-    """The codes that a decoder takes for `places`: of quantised ones the entries side by side."""
-    if not isinstance(latent, QuantisedLatent):
-        return found
-    classes = found.to(latent.codebook.device)
-    variables = torch.arange(latent.config.variables, device=classes.device)
-    return latent.codebook[variables, classes].flatten(1)
 
 
 def between(a: Tensor, b: Tensor, steps: int) -> Tensor:
@@ -327,7 +309,7 @@ class SentenceWriter:
         (section 4.7)."""
         _, of_codes, _ = _generators(self.seed)
         start, end = placed_at(encoded(self.model, self.read([a, b])), scale, of_codes)
-        return self._written(of_places(self.model.latent, between(start, end, steps)))
+        return self._written(self.model.latent.code(between(start, end, steps)))
 
     def perturb(self, sentence: str, num: int, scale: float = PERTURBED) -> list[str]:
         """`num` sentences from N(mean, (scale sigma)^2) of one."""
@@ -355,9 +337,9 @@ class SentenceWriter:
     ) -> list[list[Neighbour]]:
         """For each sentence the `num` of `lines` whose codes, in the middle of q(z | x), are
         nearest, repeats left out; see `nearest`."""
-        queries = places(encoded(self.model, self.read(sentences)))
+        queries = encoded(self.model, self.read(sentences)).places
         lines = distinct(lines)
-        found = nearest(queries, places(encoded(self.model, lines, report)), num)
+        found = nearest(queries, encoded(self.model, lines, report).places, num)
         return [
             [
                 Neighbour(self.tokenizer.decode(lines[number]), distance)

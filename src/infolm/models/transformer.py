@@ -120,7 +120,7 @@ def rotate(x: Tensor, positions: Tensor) -> Tensor:
     half = x.shape[-1] // 2
     speed = BASE ** (-torch.arange(half, device=x.device, dtype=torch.float64) / half)
     angle = positions[:, None] * speed  # (S, D/2)
-    angle = angle.view(len(positions), *[1] * (x.ndim - 2), half)
+    angle = angle.view(positions.shape[0], *[1] * (x.ndim - 2), half)
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     a, b = x.chunk(2, -1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
@@ -174,10 +174,10 @@ class Block(nn.Module):
         return x + self.drop(added, self.rates.hidden, self.training), memory
 
     def _attend(self, x: Tensor, memory: Memory, seen: Tensor) -> tuple[Tensor, Memory]:
-        steps = len(x)
+        steps = x.shape[0]
         found = self.queries_keys_values(x).unflatten(-1, (3, self.heads, -1))
         memory = torch.cat([memory, found[:, :, 1:]])
-        positions = torch.arange(len(memory), device=x.device)
+        positions = torch.arange(memory.shape[0], device=x.device)
         queries = rotate(found[:, :, 0], positions[-steps:])
         keys = rotate(memory[:, :, 0], positions)
         queries, keys, values = (  # (B, heads, T or S + T, D)
@@ -267,9 +267,11 @@ class Transformer(LanguageModel):
         if isinstance(tokens, PackedSequence):
             return self._packed(tokens, state)
         hidden, dropped, layers, memories = self._read(tokens, state)
-        kept = min(self.config.context - 1, len(memories[0]))
-        newest = [memory[len(memory) - kept :] for memory in memories]
-        read = None if state[1] is None else (state[1] + len(tokens)).clamp(max=kept)
+        # Lengths by `shape`, which an exported graph keeps variable, as `len` would not.
+        length = memories[0].shape[0]
+        left = torch.sym_max(0, length - self.config.context + 1)
+        newest = [memory[left:] for memory in memories]
+        read = None if state[1] is None else (state[1] + len(tokens)).clamp(max=length - left)
         return Output(hidden, dropped, layers, (newest, read))
 
     def _read(
@@ -277,7 +279,8 @@ class Transformer(LanguageModel):
     ) -> tuple[Tensor, Tensor, list[Tensor], list[Memory]]:
         """Hidden, dropped and all layers of tokens (T, B); the memories with T positions more."""
         memories, read = state
-        seen = visible(len(tokens), len(memories[0]), self.config.context, read, tokens.device)
+        before = memories[0].shape[0]
+        seen = visible(tokens.shape[0], before, self.config.context, read, tokens.device)
         x = embedding_dropout(self.embedding, tokens, self.rates.embedding, self.training)
         x = self.drop(x, self.rates.input, self.training)
         layers, after = [], []

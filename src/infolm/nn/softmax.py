@@ -355,8 +355,12 @@ class Softmax(nn.Module):
         p, tau -> 0 its mode, tau -> infinity uniform. For one expert that is softmax(logits / tau).
         """
         weight = self._weight(embedding)
-        blocks = x.reshape(-1, 1, x.shape[-1]).split(_block_tokens(weight, self.experts))
-        whole = torch.cat([self._log_probs(block, weight, temperature) for block in blocks])
+        rows = x.reshape(-1, 1, x.shape[-1])
+        if torch.compiler.is_exporting():  # a graph for any number of rows has one block
+            whole = self._log_probs(rows, weight, temperature)
+        else:
+            blocks = rows.split(_block_tokens(weight, self.experts))
+            whole = torch.cat([self._log_probs(block, weight, temperature) for block in blocks])
         return whole.reshape(*x.shape[:-1], len(weight))
 
     def _log_prob(

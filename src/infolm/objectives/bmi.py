@@ -35,6 +35,7 @@ from infolm.errors import InfolmError
 from infolm.information import bounds
 from infolm.information.critics import BMI_HIDDEN, Critic, FiveWay
 from infolm.information.ties import above
+from infolm.metrics import EVENT, STDERR, Described, describe
 from infolm.models.language import LanguageModel
 from infolm.nn.contrast import wide
 from infolm.nn.gather import gather, own_rows
@@ -46,12 +47,70 @@ TRIGGERED = "triggered"
 """The event of the averager's that begins phase two."""
 PHASE_TWO = "phase two"
 """The event that says so."""
-STDERR = "_stderr"
-"""What follows the name of a held-out quantity in the name of its standard error."""
-
-
 READ = 64
 """Sentences that are encoded at a time where nothing is learnt."""
+
+describe(
+    "bmi",
+    Described("loss", unit="nats", meaning="its loss, before the weight, nats", axis=""),
+    Described(
+        "jensen_shannon",
+        "bound (eq. 6)",
+        "nats",
+        better="up",
+        meaning="the bound that is maximised (eq. 6), nats, at most 0",
+        axis="nats",
+        ignorance=-2 * math.log(2),
+    ),
+    Described(
+        "mine",
+        "MINE (eq. 4)",
+        "nats",
+        better="up",
+        meaning="MINE (eq. 4), nats: a lower bound on the mutual information of neighbouring "
+        "sentences",
+        axis="nats",
+        ignorance=0.0,
+    ),
+    Described(
+        "accuracy",
+        unit="share of pairs",
+        better="up",
+        meaning="share of the pairs that the critic tells right",
+        axis="share of pairs\ntold right",
+        ignorance=0.5,
+    ),
+    Described(
+        "raml",
+        "weighted loss",
+        "weighted nats per token",
+        better="down",
+        meaning="phase two: weighted loss of the drawn sentences, nats per token",
+        axis="weighted nats\nper token",
+    ),
+    Described(
+        "reward",
+        unit="nats",
+        meaning="phase two: how much better the critic likes the drawn sentence than the true one",
+        axis="",
+    ),
+    Described(
+        "effective",
+        "effective share",
+        "share of the weights",
+        meaning="phase two: effective share of the importance weights, at most 1",
+        axis="effective share\nof the weights",
+    ),
+    Described("pairs", unit="pairs", decimals=0, meaning="pairs of the validation split"),
+)
+describe(
+    EVENT,
+    Described(
+        PHASE_TWO,
+        meaning="from here on the model also learns sentences near the true next one, weighted by "
+        "how well the critic likes them",
+    ),
+)
 
 
 class CriticConfig(Section):

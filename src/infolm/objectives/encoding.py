@@ -3,7 +3,10 @@
 from abc import abstractmethod
 from typing import Any, ClassVar
 
-from infolm.objectives.base import ObjectiveConfig
+from torch import Tensor
+
+from infolm.metrics import Described, describe
+from infolm.objectives.base import TIES, ObjectiveConfig, Setup
 
 PIECES = {"model.capability": ("encoder",), "data.tokens": ("wordpiece",)}
 SEQUENCES = {**PIECES, "feed.kind": ("sequences",), "model.head": ("words",)}
@@ -11,16 +14,50 @@ SEQUENCES = {**PIECES, "feed.kind": ("sequences",), "model.head": ("words",)}
 
 ALL_WORDS = "among all words"
 
+describe(
+    "encoder",
+    Described(
+        "nll",
+        "cross entropy",
+        "nats",
+        better="down",
+        meaning="cross entropy of telling what is true from what is not",
+    ),
+    Described(
+        "information",
+        "information, at least",
+        "nats",
+        better="up",
+        meaning="InfoNCE, a lower bound on the mutual information",
+    ),
+    Described(
+        "accuracy", unit="share", better="up", meaning="share of what is told right among all"
+    ),
+    Described(TIES, unit="share", meaning="share of what is tied with others"),
+    Described("loss", "the objective's loss", "nats", better="down"),
+)
+
 
 class EncoderObjectiveConfig(ObjectiveConfig):
     """An objective of an encoder.
 
     item: what its loss is a mean over. Where it is `of_all_words`, e^loss is the perplexity of
-    hidden words.
+    hidden words. weighted: whether its loss is a weighted sum, and no cross entropy.
     """
 
     item: ClassVar[str] = "hidden token"
     of_all_words: ClassVar[bool] = False
+    weighted: ClassVar[bool] = False
+
+    @property
+    def ngrams(self) -> str:
+        """Which n-grams are to be found by their sequences, in words; empty where none are."""
+        return ""
+
+    def log_noise(self, setup: Setup) -> Tensor | None:
+        """ln q (V,), how likely each word is to be among those that a hidden one is told from; None
+        where its likelihood among all words does not follow from it."""
+        return None
 
     @abstractmethod
     def rivals(self, feed: Any) -> str:

@@ -8,10 +8,28 @@ from torch import Tensor
 
 from infolm.data.parts import share
 from infolm.data.stream import Batch
+from infolm.metrics import Described, describe
 from infolm.models.language import LanguageModel, Output, State
 from infolm.nn.contrast import wide
 from infolm.nn.draws import side_by_side, uniform
 from infolm.objectives.base import OBJECTIVES, Estimate, Needs, ObjectiveConfig, Setup
+
+describe(
+    "language",
+    Described(
+        "nll",
+        unit="nats per token",
+        better="down",
+        meaning="mean negative log-likelihood of the tokens",
+        heading="nats per token",
+    ),
+    Described("ar", "activation penalty", meaning="activation regularisation, before its weight"),
+    Described(
+        "tar",
+        "temporal penalty",
+        meaning="temporal activation regularisation, before its weight",
+    ),
+)
 
 
 class ActivationConfig(ObjectiveConfig):

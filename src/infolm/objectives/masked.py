@@ -9,6 +9,7 @@ from torch import Tensor
 
 from infolm.data.parts import share
 from infolm.data.sequences import SequenceBatch
+from infolm.metrics import Described, describe
 from infolm.models.encoder import Encoder
 from infolm.nn.contrast import LOG_ZERO, info_nce, log_sum_exp, wide
 from infolm.nn.gather import gather, processes
@@ -18,6 +19,14 @@ from infolm.objectives.encoding import ALL_WORDS, SEQUENCES, EncoderObjectiveCon
 from infolm.objectives.words import Among, Contrast, Table, among
 
 MASKED = {**SEQUENCES, "feed.masking": ("tokens", "spans")}
+
+describe(
+    "encoder",
+    Described("dim", "cross entropy of n-grams", "nats per n-gram", better="down"),
+    Described(
+        "dim_information", "information of n-grams, at least", "nats per n-gram", better="up"
+    ),
+)
 
 
 @OBJECTIVES.register
@@ -30,6 +39,9 @@ class MlmConfig(EncoderObjectiveConfig):
 
     def build(self, setup: Setup) -> "Masked":
         return Masked(among("vocabulary", None, 0))
+
+    def log_noise(self, setup: Setup) -> Tensor:
+        return torch.zeros(len(setup.corpus.tokenizer), device=setup.device)
 
     def rivals(self, feed: Any) -> str:
         return ALL_WORDS
@@ -46,6 +58,9 @@ class NegativesConfig(EncoderObjectiveConfig):
     def among(self, setup: Setup) -> Among:
         drawn = Noise(setup.word_counts()) if self.negatives == "unigram" else None
         return among(self.negatives, drawn, self.noise)
+
+    def log_noise(self, setup: Setup) -> Tensor:
+        return Noise(setup.word_counts()).log_q
 
     def rivals(self, feed: Any) -> str:
         if self.negatives == "batch":
@@ -69,6 +84,7 @@ class InfoWordConfig(NegativesConfig):
     """MLM-NCE, and which n-grams a sequence has lost (Kong et al. 2020, section 4)."""
 
     needs: ClassVar[Needs] = {**SEQUENCES, "feed.masking": ("spans",)}
+    weighted = True
     kind: Literal["infoword"] = "infoword"
     lambda_mlm: float = Field(1.0, ge=0, description="the weight of the words")
     lambda_dim: float = Field(0.4, ge=0, description="the weight of the n-grams; paper: 0.4 to 1")
@@ -82,6 +98,11 @@ class InfoWordConfig(NegativesConfig):
 
     def by_parts(self, model: Any) -> str:
         return "n-grams are told from those of the same part" if self.lambda_dim else ""
+
+    @property
+    def ngrams(self) -> str:
+        which = {"masked": "shown as [MASK]s", "all": "hidden, some of them shown as they are"}
+        return which[self.dim_pairs] if self.lambda_dim else ""
 
     def build(self, setup: Setup) -> "InfoWord":
         return InfoWord(self, self.among(setup), setup.corpus.tokenizer.special.pad)

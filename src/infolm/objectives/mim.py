@@ -4,13 +4,23 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from infolm.metrics import Described, describe
 from infolm.models.latent import Posterior, log_prior
 from infolm.nn.gather import gather
 from infolm.objectives.base import OBJECTIVES, Needs, Setup
 from infolm.objectives.sentence import (
     GAUSSIAN_SENTENCES,
+    LOSS,
     LatentObjectiveConfig,
     SentenceObjective,
+)
+
+describe(
+    "mim",
+    LOSS,
+    Described(
+        "floored", unit="share", meaning="share of the variances of q(z|x) at their least value"
+    ),
 )
 
 

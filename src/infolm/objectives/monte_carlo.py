@@ -49,6 +49,7 @@ class MonteCarloConfig(LatentObjectiveConfig):
     }
     former_defaults: ClassVar[Mapping[str, Any]] = {"grouping": "information", "baseline": "mean"}
 
+    nll = "bound on the loss"
     kind: Literal["monte-carlo"] = "monte-carlo"
     estimator: Estimator = Field(
         "dreg", description="of the gradient; reinforce and vimco are for categorical codes too"

@@ -7,11 +7,24 @@ from pydantic import Field
 from torch import Tensor
 
 from infolm.data.stream import Batch
+from infolm.metrics import Described, describe
 from infolm.models.language import LanguageModel, State
 from infolm.nn.nce import Noise, binary_loss, log_z, ranking_loss
 from infolm.nn.softmax import counted
 from infolm.objectives.base import OBJECTIVES, Estimate, Setup
 from infolm.objectives.likelihood import ActivationConfig, read, regularised
+
+describe(
+    "nce",
+    Described("nce", "NCE", "nats per token", better="down", meaning="the loss without penalties"),
+    Described("log_z", "ln Z", "nats", meaning="mean ln Z, estimated from the noise"),
+    Described(
+        "nll",
+        unit="nats per token",
+        better="down",
+        meaning="negative log-likelihood, estimated from the noise",
+    ),
+)
 
 
 @OBJECTIVES.register

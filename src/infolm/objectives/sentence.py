@@ -8,22 +8,55 @@ from torch import Tensor
 
 from infolm.data.parts import share
 from infolm.data.sentences import SentenceBatch
+from infolm.metrics import Described, describe
 from infolm.models.latent import Posterior
 from infolm.models.sentence import SentenceModel
 from infolm.nn.draws import normal
 from infolm.objectives.base import OBJECTIVES, Estimate, Needs, ObjectiveConfig, Setup, Stateful
+
+describe(
+    "latent",
+    Described(
+        "nll",
+        "loss given the code",
+        "nats per token",
+        better="down",
+        meaning="negative log-likelihood of a sentence given its code",
+    ),
+    Described(
+        "kl",
+        "KL divergence of q(z|x) from the prior",
+        "nats per sentence",
+        decimals=3,
+        meaning="mean KL divergence of q(z|x) from the prior",
+    ),
+    Described(
+        "information",
+        "mutual information of sentence and code",
+        "nats per sentence",
+        decimals=3,
+        meaning="what a code tells of its sentence",
+    ),
+)
+LOSS = Described(
+    "loss", unit="nats per sentence", better="down", meaning="the loss, with heuristics of training"
+)
+"""That is recorded of a step; a validation loss is per token."""
+describe("ae", LOSS)
 
 
 class LatentObjectiveConfig(ObjectiveConfig):
     """An objective of models with a latent code.
 
     has_distribution: whether codes have one, given a text and without. spread: the standard
-    deviation of the Gaussian codes that samples are written from.
+    deviation of the Gaussian codes that samples are written from. nll: what the term of that name
+    is, in words, where it is not the loss of the text itself.
     """
 
     needs: ClassVar[Needs] = {"model.capability": ("latent",), "feed.gives": ("sentences",)}
     has_distribution: ClassVar[bool] = True
     spread: ClassVar[float] = 1.0
+    nll: ClassVar[str] = "loss given the code"
 
     def by_parts(self, model: Any) -> str:
         normalised = getattr(model.latent, "batch_norm", None) is not None

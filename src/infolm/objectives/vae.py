@@ -10,12 +10,14 @@ from pydantic import Field
 from torch import Tensor
 
 from infolm.data.sentences import SentenceBatch
+from infolm.metrics import EVENT, Described, describe
 from infolm.models.latent import Posterior
 from infolm.models.sentence import SentenceModel
 from infolm.nn.gather import gather
 from infolm.objectives.base import OBJECTIVES, Estimate, Needs, Setup
 from infolm.objectives.sentence import (
     GAUSSIAN_SENTENCES,
+    LOSS,
     LatentObjectiveConfig,
     SentenceObjective,
 )
@@ -23,6 +25,15 @@ from infolm.section import Section
 
 CAUGHT_UP = "encoder caught up"
 """The event that ends the aggressive phase of a lagging encoder."""
+describe("vae", LOSS, Described("kl_weight", "KL weight", meaning="weight of the KL in the loss"))
+describe(
+    EVENT,
+    Described(
+        CAUGHT_UP,
+        meaning="the mutual information of sentence and code no longer rose, so from here on the "
+        "encoder and the decoder learn together",
+    ),
+)
 WINDOW, MOST = 15, 100
 """Batches between two looks at the encoder's progress, and the most before the decoder's turn."""
 

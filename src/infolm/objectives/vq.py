@@ -8,10 +8,19 @@ from torch import Tensor
 
 from infolm.data.parts import share
 from infolm.data.sentences import SentenceBatch
+from infolm.metrics import Described, describe
 from infolm.models.latent import Quantised
 from infolm.objectives.base import OBJECTIVES, Estimate, Needs, Setup
 from infolm.objectives.estimators import Draws, Settings
 from infolm.objectives.sentence import LatentObjectiveConfig
+
+describe(
+    "vq",
+    Described(
+        "commitment",
+        meaning="squared distance of the encoder's vectors from the entries, before its weight",
+    ),
+)
 
 
 @OBJECTIVES.register
@@ -19,6 +28,7 @@ class VqConfig(LatentObjectiveConfig):
     """Reconstruction from the nearest entries of codebooks, and a commitment to them."""
 
     needs: ClassVar[Needs] = {**LatentObjectiveConfig.needs, "model.latent.kind": ("quantised",)}
+    nll = ""  # with the cost of the code it bounds that of the text
     kind: Literal["vq"] = "vq"
     commitment: float = Field(
         0.25, gt=0, description="beta: what it costs the encoder to be far from the entries"

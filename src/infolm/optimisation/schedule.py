@@ -6,7 +6,14 @@ from typing import Any, Literal
 from pydantic import Field
 
 from infolm.averaging.tail import worse_than_recent
+from infolm.metrics import EVENT, Described, describe
 from infolm.section import Section
+
+REDUCED = "rate reduced"
+describe(
+    EVENT,
+    Described(REDUCED, meaning="validation no longer improved, so the learning rate was lowered"),
+)
 
 
 class ScheduleConfig(Section):
@@ -68,7 +75,7 @@ class Schedule:
             return []
         self.scale *= self.config.factor
         self.history = []
-        return ["rate reduced"]
+        return [REDUCED]
 
     def _waited(self, loss: float) -> list[str]:
         self.waited = 0 if loss < self.best else self.waited + 1
@@ -77,7 +84,7 @@ class Schedule:
             return []
         self.scale *= self.config.factor
         self.waited = 0
-        return ["rate reduced"]
+        return [REDUCED]
 
     def state_dict(self) -> dict[str, Any]:
         plateau = {"best": self.best, "waited": self.waited}

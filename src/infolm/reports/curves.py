@@ -22,10 +22,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
 from infolm.averaging.two_tailed import LONG
+from infolm.metrics import described
 from infolm.objectives.bmi import PHASE_TWO
 from infolm.reports.history import Codes, Contrasts, History, Series
 from infolm.reports.page import COLOURS
-from infolm.reports.regularisers import quantity
 
 POINTS = 2000
 """A longer series is thinned to at most so many points."""
@@ -166,20 +166,20 @@ def draw_regulariser(history: History, name: str) -> str:
     """The quantities of the regulariser `name`, a panel for those that share an axis."""
     axes: dict[str, dict[str, Series]] = {}
     for each, series in history.regularisers[name].items():
-        axes.setdefault(quantity(each).axis, {})[each] = series
+        axes.setdefault(str(described(f"{name}/{each}").axis), {})[each] = series
     if len(axes) > 1:
         axes.pop("", None)
     held_out = history.held_out.get(name, {})
     description = " ".join(
-        f"{quantity(each).label}: from {series.values[0]:.3f} to {series.values[-1]:.3f} "
-        f"by step {series.steps[-1]:,}."
+        f"{described(f'{name}/{each}').label}: from {series.values[0]:.3f} to "
+        f"{series.values[-1]:.3f} by step {series.steps[-1]:,}."
         for curves in axes.values()
         for each, series in curves.items()
     )
     panels: list[Panel] = [
         (
             1.2 + 0.6 * len(curves),
-            partial(_draw_quantities, history=history, curves=curves, held_out=held_out),
+            partial(_draw_quantities, history=history, term=name, curves=curves, held_out=held_out),
         )
         for curves in axes.values()
     ]
@@ -326,8 +326,7 @@ def _draw_reconstruction(axes: Axes, history: History, codes: Codes) -> None:
     _draw_named_events(axes, history)
     axes.set_xlim(0, history.step * 1.01)
     axes.set_ylim(*_limits(history, [history.training.thinned(POINTS), codes.reconstruction]))
-    what = "bound on the loss" if codes.bounded else "loss given the code"
-    axes.set_ylabel(f"{what},\nnats per token")
+    axes.set_ylabel(f"{codes.nll},\nnats per token")
     _mark_epochs(axes, history.epochs)
 
 
@@ -476,15 +475,16 @@ def _draw_after(axes: Axes, later: Series, history: History) -> None:
 
 
 def _draw_quantities(
-    axes: Axes, history: History, curves: dict[str, Series], held_out: dict[str, Series]
+    axes: Axes, history: History, term: str, curves: dict[str, Series], held_out: dict[str, Series]
 ) -> None:
-    """Curves of one axis, with circles what each is on the validation split, dashed what it is of a
-    critic that knows nothing, and the switch."""
+    """Curves of a term's quantities of one axis, with circles what each is on the validation split,
+    dashed what it is of a critic that knows nothing, and the switch."""
     first = next(iter(curves))
     shown: list[float] = []
     colours = cycle((TRAINING, LONG_MEAN, VALIDATION))
     for name, series in curves.items():
-        thin, known, colour = series.thinned(POINTS), quantity(name), next(colours)
+        thin, colour = series.thinned(POINTS), next(colours)
+        known = described(f"{term}/{name}")
         axes.plot(
             thin.steps,
             thin.values,
@@ -512,7 +512,7 @@ def _draw_quantities(
     margin = max(0.08 * (high - low), 0.01)
     axes.set_xlim(0, history.step * 1.01)
     axes.set_ylim(low - margin, high + margin)
-    axes.set_ylabel(quantity(first).axis or first)
+    axes.set_ylabel(described(f"{term}/{first}").axis or first)
 
 
 def _few_round_ticks(axes: Axes) -> None:

@@ -10,9 +10,7 @@ import numpy.typing as npt
 
 from infolm.averaging.base import RAW
 from infolm.averaging.two_tailed import LONG, SHORT
-from infolm.objectives.base import OBJECTIVES
 from infolm.objectives.bmi import PHASE_TWO, TRIGGERED
-from infolm.objectives.encoding import EncoderObjectiveConfig
 
 ENDING = 20
 """The end of a series is its last tenth, but so many records at least."""
@@ -68,18 +66,30 @@ class Series:
 class Codes:
     """The course of a sentence model's codes.
 
-    reconstruction: the loss of the validation split given its codes, nats per token, or where
-    `bounded` a bound on the loss. kl, information: of that split, nats per sentence; training_kl:
+    reconstruction: the loss of the validation split given its codes, nats per token, or what `nll`
+    says that it is in words. kl, information: of that split, nats per sentence; training_kl:
     in training. weight: of the KL in the loss, where it is part of it. All but the first are empty
     where codes are points.
     """
 
-    bounded: bool
+    nll: str
     reconstruction: Series
     kl: Series
     information: Series
     training_kl: Series
     weight: Series
+
+    @classmethod
+    def of(cls, records: Sequence[dict[str, Any]], term: str, nll: str, points: bool) -> "Codes":
+        """term: the objective's name in the records. points: codes are, so that what is recorded
+        of their distribution means nothing."""
+        steps, validations = (_of_kind(records, kind) for kind in ("step", "validation"))
+        reconstruction = series_of(validations, "nll")
+        if points:
+            return cls(nll, reconstruction, *(series_of([], "") for _ in range(4)))
+        of_codes = (series_of(validations, name) for name in ("kl", "information"))
+        in_training = (series_of(steps, f"{term}/{name}") for name in ("kl", "kl_weight"))
+        return cls(nll, reconstruction, *of_codes, *in_training)
 
 
 @dataclass(frozen=True)
@@ -98,6 +108,19 @@ class Contrasts:
     ngrams: Series
     training_ngrams: Series
     weighted: bool
+
+    @classmethod
+    def of(cls, records: Sequence[dict[str, Any]], term: str) -> "Contrasts":
+        """term: the objective's name in the records."""
+        steps, validations = (_of_kind(records, kind) for kind in ("step", "validation"))
+        return cls(
+            nll=series_of(validations, "nll"),
+            information=series_of(validations, "information"),
+            training_information=series_of(steps, f"{term}/information"),
+            ngrams=series_of(validations, "dim_information"),
+            training_ngrams=series_of(steps, f"{term}/dim_information"),
+            weighted=any("dim" in record for record in validations),
+        )
 
 
 @dataclass(frozen=True)
@@ -118,8 +141,6 @@ class History:
 
     training: Series
     validation: Series
-    codes: Codes | None
-    contrasts: Contrasts | None
     regularisers: dict[str, dict[str, Series]]
     held_out: dict[str, dict[str, Series]]
     candidates: dict[str, Series]
@@ -129,15 +150,17 @@ class History:
     events: list[tuple[int, str]]
     epochs: list[tuple[int, int]]
     step: int
+    codes: Codes | None = None
+    contrasts: Contrasts | None = None
 
     @classmethod
     def of(cls, records: Sequence[dict[str, Any]]) -> "History":
+        """Of any training; `Family.history` adds what only its models have."""
         epochs: list[tuple[int, int]] = []
         for record in records:
             if record.get("epoch", 0) > (epochs[-1][1] if epochs else 0):
                 epochs.append((record["step"], record["epoch"]))
-        steps = [record for record in records if record["kind"] == "step"]
-        validations = [record for record in records if record["kind"] == "validation"]
+        steps, validations = (_of_kind(records, kind) for kind in ("step", "validation"))
         events = [(r["step"], r["name"]) for r in records if r["kind"] == "event"]
         losses = {name: series_of(validations, name) for name in (RAW, SHORT, LONG)}
         # A run of several terms has several losses; the likelihood of the text is an `nll`.
@@ -145,8 +168,6 @@ class History:
         return cls(
             training=series_of(steps, main),
             validation=series_of(validations, "loss"),
-            codes=_codes(steps, validations, main.removesuffix("/nll")),
-            contrasts=_contrasts(steps, validations, main.removesuffix("/nll")),
             regularisers=_regularisers(steps, main.removesuffix("/nll")),
             held_out=_regularisers(validations, main.removesuffix("/nll")),
             candidates=losses if len(losses[LONG]) else {},
@@ -188,33 +209,8 @@ def _after(validation: dict[str, Any], events: Sequence[tuple[int, str]]) -> dic
     return validation
 
 
-def _codes(
-    steps: Sequence[dict[str, Any]], validations: Sequence[dict[str, Any]], main: str
-) -> Codes | None:
-    """Of an objective that records a KL divergence in every step."""
-    if not any(f"{main}/kl" in record for record in steps):
-        return None
-    reconstruction = series_of(validations, "nll")
-    if main == "ae":  # which records a KL that nothing has taught
-        return Codes(False, reconstruction, *(series_of([], "") for _ in range(4)))
-    of_codes = (series_of(validations, name) for name in ("kl", "information"))
-    in_training = (series_of(steps, f"{main}/{name}") for name in ("kl", "kl_weight"))
-    return Codes(main == "monte-carlo", reconstruction, *of_codes, *in_training)
-
-
-def _contrasts(
-    steps: Sequence[dict[str, Any]], validations: Sequence[dict[str, Any]], main: str
-) -> Contrasts | None:
-    if not issubclass(OBJECTIVES.get(main, type(None)), EncoderObjectiveConfig):
-        return None
-    return Contrasts(
-        nll=series_of(validations, "nll"),
-        information=series_of(validations, "information"),
-        training_information=series_of(steps, f"{main}/information"),
-        ngrams=series_of(validations, "dim_information"),
-        training_ngrams=series_of(steps, f"{main}/dim_information"),
-        weighted=any("dim" in record for record in validations),
-    )
+def _of_kind(records: Sequence[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [record for record in records if record["kind"] == kind]
 
 
 def _regularisers(steps: Sequence[dict[str, Any]], main: str) -> dict[str, dict[str, Series]]:

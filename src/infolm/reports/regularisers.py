@@ -1,14 +1,13 @@
-"""What the quantities of a regulariser mean, and what a person should be told of them.
+"""What a regulariser is, and what a person should be told of its quantities.
 
 A rule gives a sentence, or nothing where all is well.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from infolm.objectives.bmi import STDERR
+from infolm.metrics import STDERR
 from infolm.reports.history import History, Series
 
 ENOUGH = 5
@@ -19,66 +18,12 @@ FEW = 0.2
 """Below this effective share of the weights, one sentence of a batch decides its gradient."""
 
 
-@dataclass(frozen=True)
-class Quantity:
-    """label: in the legend of the plot. axis: what its vertical axis says; those of one axis share
-    a panel, and one without is drawn only where there is nothing else. ignorance: what it is of a
-    critic that knows nothing."""
-
-    label: str
-    meaning: str
-    axis: str
-    ignorance: float | None = None
-
-
-QUANTITIES = {
-    "loss": Quantity("loss", "its loss, before the weight, nats", ""),
-    "jensen_shannon": Quantity(
-        "bound (eq. 6)",
-        "the bound that is maximised (eq. 6), nats, at most 0",
-        "nats",
-        ignorance=-2 * math.log(2),
-    ),
-    "mine": Quantity(
-        "MINE (eq. 4)",
-        "MINE (eq. 4), nats: a lower bound on the mutual information of neighbouring sentences",
-        "nats",
-        ignorance=0.0,
-    ),
-    "accuracy": Quantity(
-        "accuracy",
-        "share of the pairs that the critic tells right",
-        "share of pairs\ntold right",
-        ignorance=0.5,
-    ),
-    "raml": Quantity(
-        "weighted loss",
-        "phase two: weighted loss of the drawn sentences, nats per token",
-        "weighted nats\nper token",
-    ),
-    "reward": Quantity(
-        "reward",
-        "phase two: how much better the critic likes the drawn sentence than the true one",
-        "",
-    ),
-    "effective": Quantity(
-        "effective share",
-        "phase two: effective share of the importance weights, at most 1",
-        "effective share\nof the weights",
-    ),
-}
-
 ABOUT = {
     "bmi": "A critic reads two sentences and tells whether the second follows the first in the "
     "text or was drawn at random. Critic and model together maximise its bound, so that the model "
     "remembers what tells neighbours apart. In phase two the model also learns sentences near the "
     "true next one, weighted by how well the critic likes them."
 }
-
-
-def quantity(name: str) -> Quantity:
-    """What is known of a quantity; one that is not known has a panel of its own."""
-    return QUANTITIES.get(name, Quantity(name, name, name))
 
 
 def warnings(name: str, settings: Mapping[str, Any], history: History, finished: bool) -> list[str]:

@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from importlib.resources import files
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -37,6 +38,13 @@ from infolm.server.services import Prompt, RequestError, Service
 Result = TypeVar("Result")
 KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 BUSY = "the server is busy: as many requests wait as may"
+PAGE = {
+    "/": ("index.html", "text/html"),
+    "/page/page.js": ("page.js", "text/javascript"),
+    "/page/style.css": ("style.css", "text/css"),
+    "/page/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+"""The files of the page: there are no others to ask for."""
 
 
 def create_app(
@@ -56,6 +64,7 @@ def create_app(
     )
     _errors(app)
     _observe(services, metrics)
+    _page(app)
     _plain(app, services, metrics)
     _completions(app, services, metrics, limits)
     _other(app, services, limits)
@@ -147,6 +156,20 @@ def _plain(app: FastAPI, services: Mapping[str, Service], metrics: Metrics) -> N
     @app.get("/v1/models/{name}")
     async def model(name: str) -> dict[str, Any]:
         return listed(_service(services, name).name)
+
+
+def _page(app: FastAPI) -> None:
+    for path, (name, kind) in PAGE.items():
+        content = (files("infolm.server") / "page" / name).read_bytes()
+
+        app.add_route(path, _constant(content, kind))
+
+
+def _constant(content: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    async def given(request: Request) -> Response:
+        return Response(content, media_type=kind)
+
+    return given
 
 
 def _service(services: Mapping[str, Service], name: str, what: str = "") -> Any:

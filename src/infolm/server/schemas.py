@@ -1,8 +1,9 @@
 """What requests hold. A field that is not here is refused, and so is one that would be ignored."""
 
-from typing import Annotated, Literal
+import json
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 TokenIds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 Texts = Annotated[list[str], Field(min_length=1, max_length=2048)]
@@ -14,6 +15,16 @@ class Body(BaseModel):
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=())
     model: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_text(cls, given: Any) -> Any:
+        """JSON can name half a character, which is no text."""
+        try:
+            json.dumps(given, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("a text has half of a surrogate pair, and so is no Unicode") from None
+        return given
 
 
 class StreamOptions(BaseModel):

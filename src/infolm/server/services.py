@@ -18,7 +18,7 @@ from infolm.families.contrastive.run import EncoderRun
 from infolm.families.latent.run import NO_SAMPLES, LatentRun
 from infolm.families.running.run import LanguageRun
 from infolm.finetuning.inputs import Inputs, joined
-from infolm.generation.latent import distinct, nearest, places
+from infolm.generation.latent import distinct, nearest
 from infolm.generation.sampling import SamplingSettings, own_uniforms
 from infolm.models.base import Capability
 from infolm.models.sentence import SentenceModel
@@ -245,12 +245,12 @@ class LatentService(Service):
         lines = distinct(self.run.lines("train"))
         if len(lines) > MOST_CODES:
             lines = lines.chosen(np.linspace(0, len(lines) - 1, MOST_CODES).astype(np.int64))
-        return lines, places(encoded(self.run.model, lines))
+        return lines, encoded(self.run.model, lines).places
 
     def neighbours(self, sentence: str, num: int, unknown: bool) -> list[dict[str, Any]]:
         query = self.run.writer(unknown=unknown).read([sentence])
         lines, codes = self._trained_on
-        distances, numbers = nearest(places(encoded(self.run.model, query)), codes, num)
+        distances, numbers = nearest(encoded(self.run.model, query).places, codes, num)
         return [
             {"sentence": self.run.tokenizer.decode(lines[number]), "distance": distance}
             for distance, number in zip(distances[0].tolist(), numbers[0].tolist(), strict=True)

@@ -34,8 +34,28 @@ from filelock import FileLock, Timeout
 
 from infolm import files
 from infolm.errors import InfolmError
+from infolm.metrics import EVENT, Described, describe
 from infolm.training import checkpoint
 from infolm.training.manifest import Manifest, altered, sha256
+
+describe(
+    "",
+    Described("epoch", meaning="passes over the training split that are complete", decimals=0),
+    Described("tokens_per_second", "speed", "tokens per second", decimals=0, better="up"),
+    Described(
+        "loss", "validation loss", "nats", better="down", meaning="what the answer is chosen by"
+    ),
+    Described("validation_loss", unit="nats", better="down"),
+)
+describe(
+    EVENT,
+    Described(
+        "diverged",
+        meaning="the loss blew up, so training went back to the best validation and on from there "
+        "with a lower learning rate",
+    ),
+    Described("stopped", meaning="validation no longer improved, so training ended"),
+)
 
 
 class RunFolder:

@@ -2,7 +2,9 @@
 
 /** The bytes of a gzipped, base64-encoded text. */
 export async function unpacked(text) {
-  const packed = Uint8Array.from(atob(text.trim()), (c) => c.charCodeAt(0));
+  const letters = atob(text.trim());
+  const packed = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i++) packed[i] = letters.charCodeAt(i);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Response(stream).arrayBuffer();
 }
@@ -25,8 +27,9 @@ export function arraysOf(buffer, described) {
   });
 }
 
-/** W x + b. Four sums at a time, in double precision. */
-export function linear({ data, rows, columns }, x, bias, out = new Float32Array(rows)) {
+/** W x + b, four sums at a time. Its types are always the same, so that it is compiled well. */
+export function linear({ data, rows, columns }, x, bias) {
+  const out = new Float32Array(rows);
   const even = columns - (columns % 4);
   for (let row = 0, at = 0; row < rows; row++, at += columns) {
     let [a, b, c, d] = [bias ? bias[row] : 0, 0, 0, 0];

@@ -9,7 +9,7 @@ const SHADES = {
   light: [[255, 255, 255], [254, 217, 166], [244, 140, 80], [200, 50, 35], [110, 5, 15]],
   dark: [[30, 32, 38], [92, 52, 24], [160, 66, 26], [226, 104, 62], [255, 196, 150]],
 };
-const SLICE = 12; // milliseconds of work before the page may draw and hear keys
+const SLICE = 25; // milliseconds of work before the page may draw and hear keys
 const darkness = matchMedia("(prefers-color-scheme: dark)");
 
 const data = JSON.parse(document.getElementById("data").textContent);
@@ -51,12 +51,15 @@ function shade(surprisal) {
   return { background: `rgb(${colour})`, color: light > 0.179 ? "#000" : "#fff" };
 }
 
+/** Lets the page draw and hear keys. A timer waits some milliseconds more. */
+const rest = () => globalThis.scheduler?.yield?.() ?? new Promise((resolve) => setTimeout(resolve));
+
 /** Gives way to the page now and then; throws where a newer scoring has begun. */
 function pauser(own) {
   let since = performance.now();
   return async () => {
     if (performance.now() - since > SLICE) {
-      await new Promise((resolve) => setTimeout(resolve));
+      await rest();
       since = performance.now();
     }
     if (own !== turn) throw new Superseded();
@@ -215,7 +218,7 @@ function alternatives(panel, sentence, word) {
     const bits = (-token.logProb * perUnit()).toFixed(2);
     const caption = `${named(token.id)}: ${bits} ${unit}, rank ${token.rank}`;
     const table = element("table", {}, element("caption", { class: "hidden" }, caption));
-    const rows = token.top.slice(0, word.tokens.length > 1 ? 3 : 8);
+    const rows = token.top.slice(0, word.tokens.length > 1 ? 3 : 6);
     if (word.tokens.length > 1) made.append(element("p", {}, caption));
     else made.append(element("p", {}, `rank ${token.rank}${token.unknown ? ", read as <unk>" : ""}`));
     for (const { id, logProb } of rows) {
@@ -362,4 +365,7 @@ at("write").addEventListener("click", write);
 at("csv-word").addEventListener("click", () => download("word"));
 at("csv-token").addEventListener("click", () => download("token"));
 explain();
-open();
+open().catch((error) => {
+  at("status").textContent = `This browser cannot open the models (${error.message}): try a newer one.`;
+  throw error;
+});

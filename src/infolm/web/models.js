@@ -19,12 +19,9 @@ class Softmax {
 
   logProbs(x) {
     const y = this.projection ? linear(this.projection, x, this.projectionBias) : x;
-    const logits = (part) => {
-      const out = new Float64Array(this.weight.rows);
-      return logSoftmax(linear(this.weight, part, this.bias, out));
-    };
+    const logits = (part) => logSoftmax(Float64Array.from(linear(this.weight, part, this.bias)));
     if (!this.prior) return logits(y);
-    const weights = logSoftmax(linear(this.prior, x, null, new Float64Array(this.experts)));
+    const weights = logSoftmax(Float64Array.from(linear(this.prior, x, null)));
     const size = this.weight.columns;
     const total = new Float64Array(this.weight.rows);
     for (let k = 0; k < this.experts; k++) {

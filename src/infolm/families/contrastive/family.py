@@ -1,7 +1,8 @@
 """Encoders."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from infolm.config import Recipe
@@ -17,6 +18,7 @@ from infolm.models.encoder import EncoderConfig
 from infolm.models.pretrained import load_pretrained
 from infolm.objectives.base import Objective
 from infolm.objectives.encoding import EncoderObjectiveConfig
+from infolm.reports.history import Contrasts, History
 from infolm.training.loop import Validation
 
 
@@ -39,6 +41,10 @@ class ContrastiveFamily(Family):
         if cast(EncoderObjectiveConfig, recipe.objective).of_all_words:
             return f"perplexity of hidden words {math.exp(min(loss, 700)):.2f}"
         return f"{loss:.4f} nats"
+
+    def history(self, recipe: Recipe, records: Sequence[dict[str, Any]]) -> History:
+        found = super().history(recipe, records)
+        return replace(found, contrasts=Contrasts.of(records, recipe.objective.kind))
 
     def sections(self, found: Findings) -> EncoderSections:
         return EncoderSections(found)

@@ -6,19 +6,9 @@ from typing import cast
 
 from infolm.evaluation.measurement import Measurement
 from infolm.families.sections import SPLITS, Parts, Sections, perplexity_shown
+from infolm.metrics import described
 from infolm.objectives.encoding import EncoderObjectiveConfig
-from infolm.objectives.masked import InfoWordConfig
 from infolm.reports.page import number, paragraph, strong
-
-MEASURES = {  # metric: what it is, decimals
-    "loss": ("the objective's loss", 4),
-    "nll": ("cross entropy", 4),
-    "information": ("information, at least", 4),
-    "dim": ("cross entropy of n-grams", 4),
-    "dim_information": ("information of n-grams, at least", 4),
-    "perplexity": ("perplexity", 2),
-    "accuracy": ("accuracy", 4),
-}
 
 
 class EncoderSections(Sections):
@@ -39,7 +29,7 @@ class EncoderSections(Sections):
 
     def panels(self) -> str:
         said = "The first panel has the cross entropy of telling what is true from what is not"
-        if isinstance(self.objective, InfoWordConfig) and self.objective.lambda_dim:
+        if self.objective.ngrams:
             said += "; the second the validation loss, in which that of n-grams has its weight"
         return (
             f"{said}. Information is InfoNCE, a bound from below that is at most ln of the number "
@@ -69,7 +59,8 @@ def encoder_table(measurements: Sequence[Measurement]) -> list[str]:
             f'<tr><th scope="rowgroup" colspan="4">{SPLITS.get(split, escape(split))}</th></tr>'
         ]
         for m in (m for m in measurements if m.split == split):
-            name, decimals = MEASURES[m.metric]
+            about = described(m.metric, "encoder")
+            name, decimals = about.label, about.decimals
             error = "" if m.stderr is None else f"± {number(m.stderr, decimals)}"
             rows.append(
                 f'<tr><th scope="row">{name} ({escape(m.method)})</th>'

@@ -3,10 +3,7 @@
 from dataclasses import dataclass
 from typing import cast
 
-import torch
-
 from infolm.data.ingest import Report
-from infolm.data.sequences import SequencesConfig
 from infolm.errors import InfolmError
 from infolm.evaluation import measurement
 from infolm.evaluation.contrastive import (
@@ -22,11 +19,8 @@ from infolm.families.contrastive.options import (
     EncoderGenerateOptions,
 )
 from infolm.models.encoder import Encoder
-from infolm.nn.nce import Noise
 from infolm.objectives.base import Objective, Setup
 from infolm.objectives.encoding import EncoderObjectiveConfig
-from infolm.objectives.masked import InfoWordConfig, MlmConfig, NegativesConfig
-from infolm.objectives.permutation import PermutationConfig
 
 
 @dataclass(frozen=True)
@@ -58,18 +52,9 @@ class EncoderRun(Run):
     @property
     def convention(self) -> str:
         """How a split was read."""
-        feed = self.recipe.feed
-        hidden = ""
-        if isinstance(feed, SequencesConfig):
-            what = {"tokens": "single tokens", "spans": "spans", "order": "the last of an order"}
-            hidden = (
-                f", sequences of {feed.length} tokens, of which {feed.share:.0%} are hidden "
-                f"({what[feed.masking]})"
-            )
-        objective = self.recipe.objective
-        if isinstance(objective, InfoWordConfig) and objective.lambda_dim:
-            which = {"masked": "shown as [MASK]s", "all": "hidden, some of them shown as they are"}
-            hidden += f"; n-grams are those {which[objective.dim_pairs]}"
+        hidden = self.recipe.feed.hidden
+        if ngrams := self.objective.ngrams:
+            hidden += f"; n-grams are those {ngrams}"
         return (
             f"one pass over the split in batches as of training{hidden}; what fills no batch is "
             "left out; the standard error is from the spread of the batches"
@@ -90,10 +75,10 @@ class EncoderRun(Run):
 
             feed = self.recipe.feed.build(self.corpus, split, self.recipe.seed)
             found = tallies(self.model, objective, feed, report=progress)
-            if "loss" in found and not isinstance(self.recipe.objective, InfoWordConfig):
+            if "loss" in found and not self.objective.weighted:
                 del found["loss"]  # which is the nll
-            if isinstance(self.recipe.objective, PermutationConfig):
-                found[VOCABULARY_NLL] = found["nll"]
+            if self.objective.of_all_words:
+                found.setdefault(VOCABULARY_NLL, found["nll"])
             results += contrastive_measurements(
                 found, split, self.method, self.item, self.convention
             )
@@ -104,10 +89,5 @@ class EncoderRun(Run):
         config, device = self.recipe.objective, self.model.device
         setup = Setup(self.corpus, self.model, device, self.recipe.seed)
         objective = config.build(setup)
-        match config:
-            case MlmConfig():
-                return AmongAll(objective, torch.zeros(len(self.tokenizer), device=device))
-            case NegativesConfig():
-                return AmongAll(objective, Noise(setup.word_counts()).log_q)
-            case _:
-                return objective
+        log_q = self.objective.log_noise(setup)
+        return objective if log_q is None else AmongAll(objective, log_q)

@@ -6,7 +6,7 @@ An encoder can also tell all sentences apart and the decoder make nothing of it.
 """
 
 import math
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 from infolm.config import Recipe
 from infolm.evaluation.posterior import Picture
@@ -15,7 +15,7 @@ from infolm.models.latent import AnyLatentConfig, GaussianConfig
 from infolm.models.sentence import SentenceConfig
 from infolm.models.symbol import SymbolConfig
 from infolm.objectives.monte_carlo import MonteCarloConfig
-from infolm.objectives.sentence import AeConfig
+from infolm.objectives.sentence import LatentObjectiveConfig
 from infolm.objectives.vae import VaeConfig
 from infolm.objectives.vq import VqConfig
 
@@ -56,8 +56,12 @@ class Diagnosis(NamedTuple):
 
 def latent_of(recipe: Recipe) -> AnyLatentConfig:
     """The section of a recipe whose model has codes."""
-    assert isinstance(recipe.model, SentenceConfig | SymbolConfig)
-    return recipe.model.latent
+    return cast(SentenceConfig | SymbolConfig, recipe.model).latent
+
+
+def has_distribution(recipe: Recipe) -> bool:
+    """Whether codes have one; those of an auto-encoder are points."""
+    return cast(LatentObjectiveConfig, recipe.objective).has_distribution
 
 
 def diagnosis(picture: Picture, recipe: Recipe, reading: Reading | None = None) -> Diagnosis:
@@ -74,7 +78,7 @@ def diagnosis(picture: Picture, recipe: Recipe, reading: Reading | None = None) 
     A verdict against a model asks for `ERRORS` standard errors, so few sentences do not condemn it.
     """
     verdict = _verdict(picture, reading)
-    if isinstance(recipe.objective, AeConfig):
+    if not has_distribution(recipe):
         verdict = _verdict_of_points(picture, reading)
         found = _of_points(picture)
     elif isinstance(recipe.objective, VqConfig):
@@ -166,7 +170,7 @@ def mean_log_variance(picture: Picture) -> float:
 def at_floor(picture: Picture, recipe: Recipe) -> bool:
     """Whether q(z | x) has a variance, and is as narrow as the recipe lets it be."""
     latent = latent_of(recipe)
-    if not isinstance(latent, GaussianConfig) or isinstance(recipe.objective, AeConfig):
+    if not isinstance(latent, GaussianConfig) or not has_distribution(recipe):
         return False
     return mean_log_variance(picture) < latent.least_log_variance + NEAR_FLOOR
 
@@ -282,9 +286,7 @@ def _of_entries(picture: Picture, verdict: Verdict) -> str:
 
 
 def _floored(recipe: Recipe) -> str:
-    latent = latent_of(recipe)
-    assert isinstance(latent, GaussianConfig)
-    floor = latent.least_log_variance
+    floor = cast(GaussianConfig, latent_of(recipe)).least_log_variance
     why = ", as the loss of MIM is the smaller the narrower it is" if _is_mim(recipe) else ""
     return (
         f"The variance of q(z|x) is at its floor (`model.latent.least_log_variance={floor:g}`)"
@@ -341,9 +343,9 @@ def _of_monte_carlo(objective: MonteCarloConfig, latent: AnyLatentConfig) -> lis
     more = ("more weight for the information", f"objective.lambda={(1 + objective.weight) / 2:g}")
     found = [asked.get(objective.augment, more)]
     samples = 4 * objective.samples
-    if isinstance(latent, GaussianConfig) and objective.estimator != "dreg":
+    if not latent.classes and objective.estimator != "dreg":
         found.append(("a gradient with less noise", "objective.estimator=dreg"))
-    if not isinstance(latent, GaussianConfig) and objective.estimator != "vimco":
+    if latent.classes and objective.estimator != "vimco":
         vimco = f"objective.estimator=vimco objective.samples={samples}"
         found.append(("a gradient with less noise", vimco))
     if objective.samples < MANY:

@@ -1,6 +1,7 @@
 """Models with a latent code."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from torch import nn
@@ -17,6 +18,7 @@ from infolm.families.latent.run import LatentRun
 from infolm.models.latent import GaussianLatent, LatentModel
 from infolm.objectives.base import Objective
 from infolm.objectives.sentence import LatentObjectiveConfig, SentenceObjective
+from infolm.reports.history import Codes, History
 from infolm.training.loop import Validation
 
 
@@ -56,6 +58,14 @@ class LatentFamily(Family):
 
     def result(self, recipe: Recipe, loss: float) -> str:
         return f"{loss:.4f} nats per token"
+
+    def history(self, recipe: Recipe, records: Sequence[dict[str, Any]]) -> History:
+        objective = cast(LatentObjectiveConfig, recipe.objective)
+        found = super().history(recipe, records)
+        if not objective.nll:
+            return found
+        points = not objective.has_distribution
+        return replace(found, codes=Codes.of(records, objective.kind, objective.nll, points))
 
     def sections(self, found: Findings) -> LatentSections:
         return LatentSections(found)

@@ -14,7 +14,7 @@ from infolm.evaluation.latent_suite import METHOD, OF_DISTRIBUTIONS
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.posterior import Picture, picture
 from infolm.evaluation.reading import Reading, reading
-from infolm.families.latent.diagnosis import diagnosis, heard, latent_of
+from infolm.families.latent.diagnosis import diagnosis, has_distribution, heard, latent_of
 from infolm.families.latent.run import LatentRun
 from infolm.families.sections import (
     SAMPLE_SEED,
@@ -26,7 +26,7 @@ from infolm.families.sections import (
     perplexity_shown,
 )
 from infolm.generation.latent import GREEDY, MEAN, Reconstruction, reconstruct
-from infolm.models.latent import GaussianConfig
+from infolm.metrics import described
 from infolm.objectives.monte_carlo import MonteCarloConfig
 from infolm.objectives.sentence import AeConfig, LatentObjectiveConfig
 from infolm.objectives.vq import VqConfig
@@ -39,40 +39,6 @@ RECONSTRUCTIONS, INTERPOLATION = 5, 9
 """Sentences of the validation split that are written anew, and the steps between two of them."""
 READ = 200
 """Sentences that are written anew to see what the decoder makes of their codes."""
-MEASURES = {  # metric: what it is, decimals
-    "elbo_nll": ("ELBO: bound on the loss", 2),
-    "elbo_perplexity": ("ELBO: bound on the perplexity", 2),
-    "importance_weighted_nll": ("importance-weighted bound on the loss", 2),
-    "importance_weighted_perplexity": ("importance-weighted bound on the perplexity", 2),
-    "melbo_nll": ("MELBO: bound on the loss", 2),
-    "melbo_perplexity": ("MELBO: bound on the perplexity", 2),
-    "reconstruction_nll": ("loss of a sentence given its own code", 2),
-    "reconstruction_perplexity": ("perplexity of a sentence given its own code", 2),
-    "latent_usage": ("latent usage: what a code holds of its sentence", 3),
-    "latent_usage_per_token": ("the same per token", 4),
-    "latent_usage_effective": ("effective number of codes behind it", 1),
-    "kl": ("KL divergence of q(z|x) from the prior", 3),
-    "mutual_information": ("mutual information of sentence and code", 3),
-    "active_units": ("active units", 0),
-    "units_above_noise": ("units above the noise", 0),
-    "likelihood_gain": ("ln p(x|z) given its own code, above another's", 2),
-    "latent_entropy": ("entropy of the codes, columns standardised", 2),
-    "latent_entropy_unstandardised": ("entropy of the codes, columns as they are", 2),
-    "latent_entropy_control": ("the same estimate from draws of N(0, 1)", 2),
-    "latent_entropy_normal": ("entropy of N(0, 1)", 2),
-    "perplexity_of_classes": ("classes in use, by their perplexity", 2),
-    "bleu_mean": ("BLEU of reconstructions from the mean", 3),
-    "bleu_likeliest": ("BLEU of reconstructions from the likeliest classes", 3),
-    "bleu_nearest": ("BLEU of reconstructions from the nearest entries", 3),
-    "bleu_sampled": ("BLEU of reconstructions from a sample", 3),
-    "bleu_shuffled": ("BLEU of another's reconstruction", 3),
-    "distinct_reconstructions": ("different reconstructions", 3),
-}
-MEASURES |= {
-    f"{name}_perplexity_without_eos": (f"{what}, without <eos>", decimals)
-    for name in ("reconstruction", "elbo", "melbo", "importance_weighted")
-    for what, decimals in [MEASURES[f"{name}_perplexity"]]
-}
 SPLITS = {"train": "training split", "valid": "validation split", "test": "test split"}
 GLANCE = (
     "elbo_perplexity",
@@ -186,7 +152,7 @@ class LatentSections(Sections):
         if not self.codes.samples:
             return [paragraph("An auto-encoder has no distribution of codes to draw from.")]
         note = f"The likeliest words, from codes drawn from N(0, {self.codes.deviation:g}²)."
-        if not isinstance(latent_of(self.recipe), GaussianConfig):
+        if latent_of(self.recipe).classes:
             note = "The likeliest words, from codes whose classes are drawn, each as likely."
         return drawn(note, self.codes.samples)
 
@@ -257,7 +223,7 @@ def read_anew(run: LatentRun, lines: Lines) -> Reading:
 def latent_plots(found: LatentFindings, recipe: Recipe) -> "LatentPlots":
     from infolm.families.latent.picture import draw_latent
 
-    prior = not isinstance(recipe.objective, AeConfig)
+    prior = has_distribution(recipe)
     return draw_latent(found.picture, isinstance(recipe.objective, AeConfig | VqConfig), prior)
 
 
@@ -271,10 +237,10 @@ def glance(found: LatentFindings, recipe: Recipe, measurements: Sequence[Measure
         (own, f"{nats:,.2f}", f"± {error:,.2f}", ""),
         ("active units", f"{picture.active.sum():,}", "", of),
     ]
-    if not isinstance(latent := latent_of(recipe), GaussianConfig):
+    if classes := latent_of(recipe).classes:
         used = f"{picture.classes.mean():.1f}"
-        rows.append(("classes in use, by their perplexity", used, "", f"of {latent.classes:,}"))
-    if not isinstance(recipe.objective, AeConfig):
+        rows.append(("classes in use, by their perplexity", used, "", f"of {classes:,}"))
+    if has_distribution(recipe):
         rows = [
             (
                 "mutual information of sentence and code, nats",
@@ -322,7 +288,7 @@ def _headline(recipe: Recipe, measurements: Sequence[Measurement]) -> list[Measu
 
 def shown(recipe: Recipe, measurements: Sequence[Measurement]) -> list[Measurement]:
     """The measurements that mean something for the recipe's objective."""
-    if not isinstance(recipe.objective, AeConfig):
+    if has_distribution(recipe):
         return list(measurements)
     return [m for m in measurements if not m.metric.startswith(OF_DISTRIBUTIONS)]
 
@@ -332,7 +298,8 @@ def _rows(measurements: Sequence[Measurement]) -> list[Row]:
     metrics = [m.metric for m in measurements]
     rows = []
     for m in measurements:
-        name, decimals = MEASURES.get(m.metric, (m.metric.replace("_", " "), 3))
+        about = described(m.metric, "latent")
+        name, decimals = about.label, about.decimals
         method = m.method.removeprefix(METHOD).lstrip(" ,")
         name += f"; {method}" if method and metrics.count(m.metric) > 1 else ""
         error = "" if m.stderr is None else f"± {number(m.stderr, decimals)}"

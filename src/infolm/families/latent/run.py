@@ -13,10 +13,8 @@ from infolm.errors import InfolmError
 from infolm.evaluation import measurement
 from infolm.evaluation.bleu import bleu_measurements
 from infolm.evaluation.latent import (
-    NORMAL,
     SCALES,
     Aggregated,
-    Uniform,
     Weighting,
     encoded,
     posteriors,
@@ -46,12 +44,11 @@ from infolm.generation.latent import (
     SAMPLE,
     Answer,
     SentenceWriter,
-    places,
     read_sentences,
     reconstruct,
 )
 from infolm.generation.sampling import SamplingSettings
-from infolm.models.latent import CategoricalConfig, GaussianConfig, LatentModel
+from infolm.models.latent import NORMAL, CategoricalConfig, GaussianConfig, LatentModel, Uniform
 from infolm.models.sentence import SentenceModel
 from infolm.objectives.sentence import LatentObjectiveConfig
 
@@ -162,7 +159,7 @@ class LatentRun(Run):
         are as many as the sentences."""
         if isinstance(self.model.config.latent, GaussianConfig):
             return None
-        return len(places(encoded(self.model, lines)).unique(dim=0))
+        return len(encoded(self.model, lines).places.unique(dim=0))
 
     # -- what is measured -------------------------------------------------------------------
 

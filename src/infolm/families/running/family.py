@@ -6,7 +6,6 @@ from collections.abc import Callable
 from infolm.averaging.two_tailed import TwoTailedConfig
 from infolm.config import Recipe
 from infolm.data.corpora import Corpus
-from infolm.data.episodes import EpisodesConfig, marker
 from infolm.data.stream import StreamConfig
 from infolm.evaluation.episodic import episodic_log_probs
 from infolm.evaluation.likelihood import parallel_log_probs
@@ -44,8 +43,8 @@ class RunningFamily(Family):
         tokens, feed = corpus.splits["valid"].tokens, recipe.feed
 
         def validate() -> Validation:
-            if isinstance(feed, EpisodesConfig):
-                eos, after = corpus.tokenizer.eos, marker(feed, corpus.tokenizer)
+            if feed.episodic:
+                eos, after = corpus.tokenizer.eos, feed.marker(corpus.tokenizer)
                 log_p = episodic_log_probs(model, tokens, eos, after)
             else:
                 chunk, streams = getattr(feed, "bptt", CHUNK), recipe.train.validation_streams

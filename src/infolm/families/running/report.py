@@ -1,6 +1,6 @@
 """A language model of running text in a report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from html import escape
 
@@ -25,29 +25,19 @@ from infolm.families.sections import (
 )
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
+from infolm.metrics import Described, described
 from infolm.models.encoder_decoder import EncoderDecoderConfig
 from infolm.objectives.bmi import BmiConfig
 from infolm.reports.page import code, number, paragraph, strong
 
 BASELINE_TOKENS = 10_000_000
 """The n-grams of a longer training split take minutes and gigabytes: too much for a report."""
-COLUMNS = {  # metric: heading, decimals
-    "perplexity": ("perplexity", 2),
-    "nll": ("nats per token", 4),
-    "bits_per_character": ("bits per character", 4),
-    "bits_per_byte": ("bits per byte", 4),
-    "nll_above_entropy": ("above the entropy", 4),
-}
-OF_TEXTS = {  # metric of what the model writes: what it is, decimals
-    "reverse_perplexity": ("reverse perplexity", 2),
-    "mutual_information": ("mutual information, nats", 4),
-    "mutual_information_shuffled": ("the same of shuffled pairs", 4),
-}
-OF_CRITIC = {  # metric of a regulariser's critic: what it is, decimals
-    f"{CRITIC}accuracy": ("accuracy", 4),
-    f"{CRITIC}jensen_shannon": ("bound (eq. 6), nats", 4),
-    f"{CRITIC}mine": ("MINE (eq. 4), nats", 4),
-}
+COLUMNS = ("perplexity", "nll", "bits_per_character", "bits_per_byte", "nll_above_entropy")
+"""Metrics of the table, from left to right."""
+OF_TEXTS = ("reverse_perplexity", "mutual_information", "mutual_information_shuffled")
+"""Metrics of what the model writes."""
+OF_CRITIC = tuple(f"{CRITIC}{name}" for name in suite.OF_CRITIC)
+"""Metrics of a regulariser's critic."""
 
 
 class LanguageSections(Sections):
@@ -122,7 +112,7 @@ class LanguageSections(Sections):
             expected = found.recipe.expected
             parts.append(
                 paragraph(
-                    f"Expected: {COLUMNS[expected.metric][0]} {expected.valid} on the validation "
+                    f"Expected: {_of(expected.metric).heading} {expected.valid} on the validation "
                     f"and {expected.test} on the test split ({escape(expected.source)})."
                 )
             )
@@ -188,10 +178,12 @@ def _of_text(found: Measurement) -> bool:
     return found.metric.startswith("reverse_") or found.metric in OF_TEXTS
 
 
-def by_method(
-    measurements: Sequence[Measurement], metrics: Mapping[str, tuple[str, int]]
-) -> list[str]:
-    """Those of `metrics`, what each is called and its decimals, method by method; or nothing."""
+def _of(metric: str) -> Described:
+    return described(metric, "language")
+
+
+def by_method(measurements: Sequence[Measurement], metrics: Sequence[str]) -> list[str]:
+    """Those of `metrics`, method by method; or nothing."""
     shown = [m for m in measurements if m.metric in metrics]
     if not shown:
         return []
@@ -199,7 +191,7 @@ def by_method(
     for method in dict.fromkeys(m.method for m in shown):
         rows = [f'<tr><th scope="rowgroup" colspan="3">{escape(method)}</th></tr>']
         for m in (m for m in shown if m.method == method):
-            name, decimals = metrics[m.metric]
+            name, decimals = _of(m.metric).heading, _of(m.metric).decimals
             where = f", {SPLITS[m.split].lower()}" if m.split in SPLITS else ""
             error = "" if m.stderr is None else f"± {number(m.stderr, decimals)}"
             rows.append(
@@ -224,7 +216,7 @@ def measurement_table(measurements: Sequence[Measurement], expected: Expected | 
     """
     shown = {m.metric for m in measurements} | ({expected.metric} if expected else set())
     metrics = [name for name in COLUMNS if name in shown]
-    columns = "".join(f'<th scope="col" colspan="2">{COLUMNS[name][0]}</th>' for name in metrics)
+    columns = "".join(f'<th scope="col" colspan="2">{_of(name).heading}</th>' for name in metrics)
     header = f'<tr><th scope="col">method</th>{columns}<th scope="col">tokens</th></tr>'
     width = 2 * len(metrics) + 2
     groups = []
@@ -260,7 +252,7 @@ def measurement_table(measurements: Sequence[Measurement], expected: Expected | 
 def _plain_row(html: str, values: dict[str, float], metrics: Sequence[str]) -> str:
     """Numbers by metric that have no error and no tokens."""
     cells = "".join(
-        f"<td>{number(values[name], COLUMNS[name][1]) if name in values else ''}</td><td></td>"
+        f"<td>{number(values[name], _of(name).decimals) if name in values else ''}</td><td></td>"
         for name in metrics
     )
     return f'<tr class="expected"><th scope="row">{html}</th>{cells}<td></td></tr>'
@@ -269,7 +261,7 @@ def _plain_row(html: str, values: dict[str, float], metrics: Sequence[str]) -> s
 def _cells(found: Measurement | None) -> str:
     if found is None:
         return '<td></td><td class="error"></td>'
-    decimals = COLUMNS[found.metric][1]
+    decimals = _of(found.metric).decimals
     error = "" if found.stderr is None else f"± {number(found.stderr, decimals)}"
     return f'<td>{number(found.value, decimals)}</td><td class="error">{error}</td>'
 

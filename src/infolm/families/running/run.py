@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from infolm.data.corpora import Split, load, read_text, registry, truth
-from infolm.data.episodes import EpisodesConfig
 from infolm.data.ingest import Report
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
@@ -75,7 +74,7 @@ class LanguageRun(TunableRun):
         if options.text:
             return self._measure_text(options, report)
         splits, chunk, streams = options.splits, options.chunk, options.streams
-        episodic = options.episodic or isinstance(self.recipe.feed, EpisodesConfig)
+        episodic = options.episodic or self.recipe.feed.episodic
         _check(options, episodic)
         self._check_text(options)
         known = truth(self.recipe.data, self.tokenizer)
@@ -188,7 +187,7 @@ class LanguageRun(TunableRun):
         """Refuse a text that cannot be written or is too short, before any work."""
         if not options.writes:
             return
-        if isinstance(self.recipe.feed, EpisodesConfig):
+        if self.recipe.feed.episodic:
             raise InfolmError(
                 "--reverse and --mi need a running text, and this run was trained on single "
                 "sentences: leave them out, or train it with feed.kind=stream"

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from infolm.data.episodes import EpisodesConfig, marker
 from infolm.data.ingest import Report
 from infolm.data.stream import StreamConfig
 from infolm.errors import InfolmError, RunError
@@ -216,8 +215,7 @@ class TunableRun(Run):
         self, options: LanguageEvaluateOptions, report: Report
     ) -> tuple[int | None, list[float]]:
         """What counts in a sentence that is read by itself, and the temperatures to measure."""
-        feed = self.recipe.feed
-        after = marker(feed, self.tokenizer) if isinstance(feed, EpisodesConfig) else None
+        after = self.recipe.feed.marker(self.tokenizer)
         if options.temperature is None:
             return after, [1.0]
         if options.temperature not in (TUNE, TUNED):

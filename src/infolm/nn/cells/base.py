@@ -136,7 +136,7 @@ class Cell(nn.Module, ABC):
         """The loop as the equations have it; where rows have ended, their state stays."""
         outputs = []
         for x_t in x.split(list(sizes)):
-            n = len(x_t)
+            n = x_t.shape[0]  # which an exported graph keeps variable, as len would not
             now = tuple(tensor[:n] for tensor in state)
             new = self._step(x_t, now, weights, None if keep is None else keep[:n])
             state = tuple(torch.cat([a, b[n:]]) for a, b in zip(new, state, strict=True))

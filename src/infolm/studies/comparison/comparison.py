@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from infolm.evaluation.paired import (
     welch_t,
 )
 from infolm.families.base import silent
+from infolm.metrics import described
 from infolm.section import nearest
 from infolm.studies.comparison import text as texts
 from infolm.studies.comparison.runs import IN_TRAINING, Result, read
@@ -50,13 +51,14 @@ ABSENT = "-"
 
 @dataclass(frozen=True)
 class Metric:
-    """The number that is compared, as `Measurement` describes it."""
+    """The number that is compared, as `Measurement` describes it. better: which way, if either."""
 
     name: str
     split: str
     method: str
     unit: str
     convention: str
+    better: Literal["up", "down"] | None = None
 
     @property
     def words(self) -> str:
@@ -128,6 +130,7 @@ class Comparison:
             "method": metric.method,
             "unit": metric.unit,
             "convention": metric.convention,
+            "better": metric.better,
             "groups": [
                 {
                     "label": group.label,
@@ -223,7 +226,8 @@ def _metric(
             chosen = [(e[common[0]] if common else next(iter(e.values()))) for e in each]
             first = chosen[0]
             shown = first.method if common else f"{method}, tuned for each run"
-            about = Metric(metric, split, shown, first.unit, first.convention)
+            better = described(metric, results[0].family).better
+            about = Metric(metric, split, shown, first.unit, first.convention, better)
             paths = [result.path for result in results]
             return about, {p: m.value for p, m in zip(paths, chosen, strict=True)}
     raise InfolmError(_no_metric(results, name, split, method))
@@ -510,9 +514,10 @@ def _sentence(
 
 
 def best(found: Comparison) -> int | None:
-    """The group whose mean is best, where lower is better; None where that is not known."""
-    lower = ("loss", "nll", "perplexity", "bits_per")
-    if not any(word in found.metric.name for word in lower) or len(found.groups) < 2:
+    """The group whose mean is best; None where neither way is better."""
+    sign = {"down": 1, "up": -1, None: 0}[found.metric.better]
+    if not sign or len(found.groups) < 2:
         return None
-    means = [group.mean if math.isfinite(group.mean) else math.inf for group in found.groups]
-    return means.index(min(means))
+    means = [sign * group.mean for group in found.groups]
+    finite = [mean if math.isfinite(mean) else math.inf for mean in means]
+    return finite.index(min(finite))

@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from infolm.data.episodes import EpisodesConfig, marker
 from infolm.data.ingest import Report
 from infolm.errors import InfolmError, RunError
 from infolm.evaluation.episodic import episodic_log_probs
@@ -52,8 +51,8 @@ def log_probs(
     def progress(done: int, total: int) -> None:
         report(f"reading the {split} split with {path}", done, total)
 
-    if isinstance(feed, EpisodesConfig):
-        after = marker(feed, run.tokenizer)
+    if feed.episodic:
+        after = feed.marker(run.tokenizer)
         found = episodic_log_probs(run.model, tokens, run.tokenizer.eos, after)
     else:
         found = parallel_log_probs(run.model, tokens, STREAMS, WARM_UP, CHUNK, progress)

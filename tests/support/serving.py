@@ -1,0 +1,34 @@
+"""A real server on a free port of this machine, for tests."""
+
+import socket
+import threading
+from contextlib import contextmanager
+
+import uvicorn
+
+from infolm.server.app import create_app
+from infolm.server.limits import Doors, Limits
+from infolm.server.services import open_services
+
+
+@contextmanager
+def served(runs, limits=None, doors=None):
+    """A server of these runs in a thread: its address and its services, by name."""
+    limits = limits or Limits()
+    services = open_services(runs, limits)
+    app = create_app(services, limits, doors or Doors())
+    config = uvicorn.Config(
+        app, log_level="critical", limit_concurrency=limits.connections, ws="none"
+    )
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        try:
+            while not server.started:
+                assert thread.is_alive()
+            yield f"http://127.0.0.1:{port}", services
+        finally:
+            server.should_exit = True
+            thread.join(30)
