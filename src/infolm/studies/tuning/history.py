@@ -7,7 +7,7 @@ trials are from being distributed as those of all complete trials. The keys' sha
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -82,7 +82,12 @@ def _draw_history(axes: Axes, tried: Sequence[Tried]) -> None:
         there = [(t.trial, min(t.nll, high)) for t in tried if (t.nll > high) == beyond]
         if there:
             label = f"above {high:.3f}" if beyond else "complete trial"
-            style = {"color": TRAINING, "markersize": 4.5, "linestyle": "none", "label": label}
+            style: dict[str, Any] = {
+                "color": TRAINING,
+                "markersize": 4.5,
+                "linestyle": "none",
+                "label": label,
+            }
             axes.plot(*zip(*there, strict=True), marker=marker, **style)
     axes.step(
         numbers,
