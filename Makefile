@@ -1,5 +1,5 @@
 # make demo   a first model in a few minutes, nothing to download but packages
-# make quick  a choice of tests that covers every package, in a minute and a half on two quiet cores
+# make quick  a choice of tests over most packages, in a minute and a half on two quiet cores
 # make test   the whole test suite, with the same answer every time
 # make fuzz   the tests of properties, with new random examples; failures are kept in tests/.found
 # make faults the tests of faults, 10,000 random command lines, each reader of files fuzzed (hours)
