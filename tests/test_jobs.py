@@ -9,7 +9,7 @@ JOBS = Path(__file__).parents[1] / "docs" / "jobs"
 
 
 def test_the_slurm_script_is_bash():
-    subprocess.run(["bash", "-n", str(JOBS / "slurm.sh")], check=True)
+    assert subprocess.run(["bash", "-n", str(JOBS / "slurm.sh")]).returncode == 0
 
 
 def test_the_kubernetes_job_starts_as_many_machines_as_it_has_pods():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from infolm.information.serial import block_shuffled, serial, thinned
+from infolm.information.serial import block_shuffled, serial
 
 
 def autoregressive(phi, samples, rng, columns=1):
@@ -70,8 +70,3 @@ def test_blocks_keep_their_order():
     follows = np.mean((found[1:] - found[:-1]) % 1_000 == 1)
     assert 0.95 < follows < 1
     assert np.mean(np.diff(block_shuffled(rows, 1, rng)) == 1) < 0.05
-
-
-def test_thinned_rows_are_all_rows():
-    parts = thinned(10, 3)
-    assert [part.tolist() for part in parts] == [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]

@@ -56,7 +56,7 @@ def export(
     ] = None,
     int8: Annotated[
         bool | None,
-        typer.Option("--int8", help="Of onnx: weights of 8 bits, a quarter of the size."),
+        typer.Option("--int8", help="Of onnx: weights of 8 bits instead of 32."),
     ] = None,
     weights: Annotated[
         WeightKind | None,

@@ -45,7 +45,7 @@ DESCRIPTION, TOKENIZER = "model.json", "tokenizer.json"
 @EXPORTS.register
 @dataclass(frozen=True)
 class Onnx(Export):
-    """int8: weights of 8 bits, a quarter of the size; numbers are then close, not the same."""
+    """int8: weights of 8 bits instead of 32; numbers are then close, not the same."""
 
     int8: bool = False
 

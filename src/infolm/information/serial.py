@@ -124,8 +124,3 @@ def block_shuffled(rows: Rows, length: int, rng: np.random.Generator) -> Rows:
     blocks = np.array_split(np.arange(len(rows)), max(len(rows) // length, 2))
     order = rng.permutation(len(blocks))
     return turned[np.concatenate([blocks[at] for at in order])]
-
-
-def thinned(samples: int, step: int) -> list[npt.NDArray[np.intp]]:
-    """The rows in `step` sets of rows that are `step` apart: each nearly independent rows."""
-    return [np.arange(start, samples, step) for start in range(step)]
