@@ -13,6 +13,7 @@ the registry reads.
 
 import pkgutil
 from collections.abc import Iterator, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union
 
@@ -73,10 +74,11 @@ class Registry(Mapping[str, type[T]], Generic[T]):
         checked = Annotated[Union[kinds], Field(discriminator="kind")]  # type: ignore[valid-type]  # noqa: UP007
         if usual is None:
             return checked
-        return Annotated[checked, BeforeValidator(lambda tree: _with_kind(tree, usual))]
+        return Annotated[checked, BeforeValidator(partial(with_kind, usual))]
 
 
-def _with_kind(tree: Any, usual: str) -> Any:
+def with_kind(usual: str, tree: Any) -> Any:
+    """A section's tree with its kind, the usual one if it does not say its own."""
     return {"kind": usual, **tree} if isinstance(tree, dict) else tree
 
 

@@ -14,7 +14,7 @@ folder holds no code, and nothing is pickled.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,13 +26,6 @@ from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation.latent import encoded
 from infolm.families.latent.run import LatentRun
-from infolm.models.latent import (
-    AnyLatentConfig,
-    CategoricalConfig,
-    Categories,
-    Posterior,
-    Proposal,
-)
 from infolm.models.sentence import SentenceConfig, SentenceModel
 from infolm.training import checkpoint
 
@@ -40,32 +33,8 @@ CONFIG, TOKENIZER, WEIGHTS = "sentence_model.json", "tokenizer.json", "model.saf
 """The files that `SentenceVectors.save` writes."""
 
 
-def vectors(proposal: Proposal) -> Tensor:
-    """A vector of each sentence, (S, D), through which gradients reach the encoder.
-
-    Gaussian codes: the mean of q(z | x). Categorical: the probabilities of all classes side by
-    side, so that the product of two vectors is the number of variables on which codes drawn for the
-    two sentences agree, on average. Quantised: the entries side by side; their gradient goes
-    straight to what the encoder made.
-    """
-    match proposal:
-        case Posterior():
-            return proposal.mean
-        case Categories():
-            return proposal.log_probs.exp().flatten(1)
-        case _:
-            return proposal.sample(1)[0]
-
-
-def columns(latent: AnyLatentConfig) -> int:
-    """Of these vectors."""
-    if isinstance(latent, CategoricalConfig):
-        return latent.variables * latent.classes
-    return latent.width
-
-
 class SentenceVectors(nn.Module):
-    """A sentence's vector is what `vectors` makes of q(z | x), (D,).
+    """A sentence's vector is `sentence_vectors` of its q(z | x), (D,).
 
     Words that the vocabulary lacks are read as <unk>, line breaks as blanks. A sentence without a
     word is <eos> alone, and has a vector too. Gradients reach the encoder through `forward`, so
@@ -82,18 +51,18 @@ class SentenceVectors(nn.Module):
     def open(cls, run: str | Path) -> Self:
         """The best weights of a run's folder."""
         opened = LatentRun.open(Path(run))
-        if not isinstance(opened.model, SentenceModel):
+        if not opened.model.ends:
             raise InfolmError(
                 f"{run} is a model of single symbols, which have no vectors of sentences: take a "
                 "run whose model.kind is sentence"
             )
-        return cls(opened.model, opened.tokenizer)
+        return cls(cast(SentenceModel, opened.model), opened.tokenizer)
 
     def encode(self, sentences: Sequence[str]) -> npt.NDArray[np.float32]:
         """Vectors (S, D) in the order of the sentences; which are together changes nothing."""
         if not sentences:
             return np.empty((0, self.get_embedding_dimension()), np.float32)
-        return vectors(encoded(self.model, self._lines(sentences))).float().numpy()
+        return encoded(self.model, self._lines(sentences)).sentence_vectors.float().numpy()
 
     def _lines(self, sentences: Sequence[str]) -> Lines:
         adapted = self.tokenizer.adapted
@@ -104,7 +73,7 @@ class SentenceVectors(nn.Module):
 
     def get_embedding_dimension(self) -> int:
         """D."""
-        return columns(self.model.config.latent)
+        return self.model.config.latent.vector_size
 
     def preprocess(
         self, inputs: Sequence[str], prompt: str | None = None, **_: Any
@@ -121,7 +90,9 @@ class SentenceVectors(nn.Module):
 
     def forward(self, features: dict[str, Any]) -> dict[str, Any]:
         """Adds the vectors, (B, D), in the order in which the sentences came."""
-        found = vectors(self.model.encode(features["input_ids"], features["sizes"].tolist()))
+        found = self.model.encode(
+            features["input_ids"], features["sizes"].tolist()
+        ).sentence_vectors
         return {**features, "sentence_embedding": found[features["order"].argsort()]}
 
     def save(self, output_path: str, **_: Any) -> None:

@@ -24,7 +24,7 @@ then a bound is one on the probability that a sentence begins with these words.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +35,6 @@ from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.likelihood import Progress, evaluating
 from infolm.models.latent import NORMAL, LatentModel, Posterior, Prior, Proposal
-from infolm.models.sentence import SentenceModel
-from infolm.models.symbol import SymbolModel
 from infolm.training.loop import tensors
 
 SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
@@ -61,22 +59,14 @@ def encoded(model: LatentModel, lines: Lines, report: Progress | None = None) ->
             if report:
                 report(done, total)
     places = torch.from_numpy(np.concatenate(order)).argsort()
-
-    def whole(parts: Sequence[Any]) -> Any:
-        if not isinstance(parts[0], Tensor):  # the number of classes
-            return parts[0]
-        rows = torch.cat([part.cpu() for part in parts])[places]
-        return rows.double() if rows.is_floating_point() else rows
-
-    kind: Any = type(found[0])
-    every: Proposal = kind(*map(whole, zip(*found, strict=True)))
+    every: Proposal = found[0].joined(found, places)
     return every
 
 
 def posteriors(model: LatentModel, lines: Lines, report: Progress | None = None) -> Posterior:
     """The same of a model whose codes are Gaussian, (S, Z); of another it is refused."""
-    found = encoded(model, lines, report)
-    if not isinstance(found, Posterior):
+    found = encoded(model, lines, report).gaussian
+    if found is None:
         raise InfolmError(
             "this needs Gaussian codes, which have a mean and a deviation: take a run whose "
             "model.latent.kind is gaussian"
@@ -110,21 +100,8 @@ def log_likelihoods(
     with evaluating(model) as device:
         for numbers, batch in lines.batches():
             codes = placed(model, z[torch.from_numpy(numbers)])
-            if isinstance(model, SymbolModel):
-                log_p = model.log_likelihood(codes[None], tensors(batch, device))[0]
-                words[numbers], ends[numbers] = log_p.cpu().double().numpy(), 0
-            else:
-                assert isinstance(model, SentenceModel)
-                hidden = model.decode(codes, torch.from_numpy(batch.inputs).to(device), batch.sizes)
-                log_p = model.log_prob(hidden, torch.from_numpy(batch.targets).to(device))
-                rows = log_p.cpu().double().numpy()
-                sizes = np.array(batch.sizes)
-                first = np.cumsum(sizes) - sizes  # row of each step
-                owners = np.arange(len(rows)) - np.repeat(first, sizes)
-                last = first[lines.lengths[numbers]] + np.arange(len(numbers))
-                ends[numbers] = rows[last]
-                rows[last] = 0
-                words[numbers] = np.bincount(owners, rows)
+            of_words, of_ends = model.log_likelihood_parts(codes, tensors(batch, device))
+            words[numbers], ends[numbers] = of_words.numpy(), of_ends.numpy()
             done += batch.tokens
             if report:
                 report(done, total)

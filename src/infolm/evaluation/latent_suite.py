@@ -12,7 +12,6 @@ from infolm.data.ingest import Report
 from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.latent import (
-    Aggregated,
     Array,
     Weighting,
     draw,
@@ -39,7 +38,7 @@ from infolm.evaluation.reading import gain
 from infolm.evaluation.usage import usage
 from infolm.information.estimate import ceiling
 from infolm.metrics import Described, describe
-from infolm.models.latent import NORMAL, LatentModel, Posterior, Proposal
+from infolm.models.latent import NORMAL, LatentModel, Proposal
 from infolm.objectives import estimators
 
 INFORMATION_SENTENCES = 10_000
@@ -265,17 +264,17 @@ def weighted_measurements(
     posterior = encoded(model, lines)
     draws = draw(model, lines, posterior, samples, generator, prior, scale, stage)
     source = "from q(z | x)"
-    if isinstance(posterior, Posterior):
+    if posterior.gaussian is not None:
         source = f"from a proposal of {scale:g} times the deviation of q(z | x)"
     convention = f"the prior is {prior.name}, {samples:,} codes a sentence {source}, weighed"
-    method = f"{METHOD}, {prior.source} prior" if isinstance(prior, Aggregated) else METHOD
+    method = f"{METHOD}, {prior.source} prior" if prior.source else METHOD
     nll, without = (
         -importance_weighted(draws.likelihoods.counted(eos), draws.log_ratio)
         for eos in (True, False)
     )
     tail = model, lines, split, method, convention, settings
     results = _likelihood("importance_weighted", nll, without, *tail)
-    if isinstance(prior, Aggregated):
+    if prior.source:
         return results, []
     log_p = draws.likelihoods.counted(settings.eos)
     of_codes, remarks = usage_measurements(log_p, draws.log_ratio, *tail)
@@ -402,11 +401,11 @@ def code_measurements(
     add("kl", kl, "nats per sentence", kl_error, exact + posterior.prior.name)
     active = f"of {size:,}, whose mean has a variance above {ACTIVE:g} over {count:,} sentences"
     unit = "dimensions"
-    if not isinstance(posterior, Posterior):
+    if posterior.gaussian is None:
         unit = "variables"
         active = f"of {size:,}, that tell more than {ACTIVE:g} nats of {count:,} sentences"
     add("active_units", int((of_units > ACTIVE).sum()), unit, None, active)
-    if isinstance(posterior, Posterior):
+    if posterior.gaussian is not None:
         above = int(above_noise(posterior).sum())
         ratio = f"of {size:,}, whose mean has a variance over {count:,} sentences above "
         ratio += f"{ABOVE_NOISE:g} times the mean variance of q(z | x)"
@@ -422,7 +421,7 @@ def code_measurements(
     if warning := ceiling(information.value, len(few), "sentences"):
         remarks.append(f"the mutual information of sentences and codes is {warning}")
 
-    if not isinstance(posterior, Posterior):
+    if posterior.gaussian is None:
         used = classes_in_use(posterior)
         among = f"exp of the entropy of a variable's class over {count:,} sentences together, the "
         value, among = float(used.mean()), f"{among}mean over {size:,} variables"

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from infolm.evaluation.latent import (
     some,
 )
 from infolm.information.nearest import kozachenko_leonenko
-from infolm.models.latent import Categories, LatentModel, Posterior, Proposal, Quantised
+from infolm.models.latent import Categories, LatentModel, Posterior, Proposal
 
 ACTIVE = 0.01
 """A dimension is active if its mean has a variance above this over sentences (Burda et al. 2016);
@@ -80,9 +80,7 @@ def mutual_information(posterior: Posterior | Categories, z: Tensor) -> Informat
 
 def code_information(proposal: Proposal, z: Tensor) -> Information:
     """The same of codes of any kind, (N, ...), as a decoder takes them."""
-    if isinstance(proposal, Quantised):
-        return mutual_information(proposal.over_classes, proposal.codes)
-    return mutual_information(proposal, z)
+    return mutual_information(*proposal.with_densities(z))
 
 
 def variances(posterior: Posterior) -> Array:
@@ -99,10 +97,10 @@ def above_noise(proposal: Proposal) -> npt.NDArray[np.bool_]:
     whose mean is the same for all sentences never does, however narrow it is. Empty where a code
     has classes: their `activity` is information already.
     """
-    if not isinstance(proposal, Posterior):
+    if proposal.gaussian is None:
         return np.empty(0, np.bool_)
-    noise = proposal.log_variance.double().exp().mean(0).numpy()
-    return np.asarray(variances(proposal) > ABOVE_NOISE * noise)
+    noise = proposal.gaussian.log_variance.double().exp().mean(0).numpy()
+    return np.asarray(variances(proposal.gaussian) > ABOVE_NOISE * noise)
 
 
 def entropies(q: Categories) -> tuple[Array, Array]:
@@ -116,9 +114,10 @@ def entropies(q: Categories) -> tuple[Array, Array]:
 def activity(proposal: Proposal) -> Array:
     """How much each unit of a code varies with the sentence: the variance of a dimension's mean,
     (Z,), or what the class of a variable tells, (L,). See `ACTIVE`."""
-    if isinstance(proposal, Posterior):
-        return variances(proposal)
-    together, single = entropies(proposal.over_classes)
+    classes = proposal.over_classes
+    if classes is None:
+        return variances(cast(Posterior, proposal))
+    together, single = entropies(classes)
     return together - single
 
 

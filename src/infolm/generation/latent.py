@@ -24,16 +24,7 @@ from infolm.errors import InfolmError
 from infolm.evaluation.latent import encoded, placed, posteriors
 from infolm.evaluation.likelihood import Progress
 from infolm.generation.sampling import SamplingSettings, draw, own_uniforms
-from infolm.models.latent import (
-    Categories,
-    GaussianLatent,
-    Latent,
-    LatentModel,
-    Posterior,
-    Proposal,
-)
-from infolm.models.sentence import SentenceModel
-from infolm.models.symbol import SymbolModel
+from infolm.models.latent import Latent, LatentModel, Posterior, Proposal
 
 Tokens = npt.NDArray[np.int64]
 """A sentence, (n,), without its <eos>."""
@@ -54,23 +45,22 @@ ENTRIES = 2**24
 def drawn(proposal: Proposal, scale: float, generator: torch.Generator) -> Tensor:
     """z ~ N(mean, (scale sigma)^2), (S, Z): 0 is the mean itself, 1 a draw from q(z | x). Of
     classes 0 is the likeliest, and all else a draw; a quantised code is as it is."""
-    match proposal:
-        case Posterior():
-            return proposal.at(scale * _normal(generator, *proposal.mean.shape))
-        case Categories() if scale != MEAN:
-            count, variables, _ = proposal.log_probs.shape
-            chances = _uniform(generator, count, variables).flatten()
-            return draw(proposal.log_probs.flatten(0, 1), chances).view(count, variables)
-        case _:
-            return proposal.centre
+    if proposal.gaussian is not None:
+        return proposal.gaussian.at(scale * _normal(generator, *proposal.centre.shape))
+    if proposal.certain or scale == MEAN or proposal.over_classes is None:
+        return proposal.centre
+    log_probs = proposal.over_classes.log_probs
+    count, variables, _ = log_probs.shape
+    chances = _uniform(generator, count, variables).flatten()
+    return draw(log_probs.flatten(0, 1), chances).view(count, variables)
 
 
 def of_prior(latent: Latent, num: int, deviation: float, generator: torch.Generator) -> Tensor:
     """`num` codes of N(0, deviation^2), or of classes that are all as likely."""
-    if isinstance(latent, GaussianLatent):
-        return deviation * _normal(generator, num, latent.config.size)
-    chances = _uniform(generator, num, latent.config.variables)
-    return latent.code((chances * latent.config.classes).long())
+    config = latent.config
+    if not config.classes:
+        return deviation * _normal(generator, num, config.places)
+    return latent.code((_uniform(generator, num, config.places) * config.classes).long())
 
 
 def placed_at(proposal: Proposal, scale: float, generator: torch.Generator) -> Tensor:
@@ -162,26 +152,12 @@ def decode(
         uniforms = [own_uniforms(generator, longest) for _ in part]
         if not uniforms:
             continue
-        if isinstance(model, SymbolModel):
-            written += _symbols(model, part, settings, uniforms, eos)
-        else:
-            assert isinstance(model, SentenceModel)
-            written += _decoded(model, part, settings, uniforms, eos)
+        written += _decoded(model, part, settings, uniforms, eos)
     return written
 
 
-def _symbols(
-    model: SymbolModel, z: Tensor, settings: SamplingSettings, uniforms: list[Tensor], eos: int
-) -> list[Tokens]:
-    """A word of each code; none where <eos> is drawn."""
-    hidden = model.decoder(model.latent.read(z))
-    log_probs = model.softmax.log_probs(hidden, model.embedding)
-    words = _next(log_probs, settings, torch.stack(uniforms)[:, 0].to(z.device)).cpu().numpy()
-    return [word[word != eos] for word in words[:, None]]
-
-
 def _decoded(
-    model: SentenceModel,
+    model: LatentModel,
     z: Tensor,
     settings: SamplingSettings,
     uniforms: list[Tensor],
@@ -189,7 +165,7 @@ def _decoded(
 ) -> list[Tokens]:
     """As `decode`; each sentence has the random numbers of its words, (longest,)."""
     chances = torch.stack(uniforms, 1).to(z.device)
-    longest = len(chances)
+    longest = min(len(chances), model.config.longest or len(chances))
     written = torch.full((longest, len(z)), eos, device=z.device)
     unfinished = torch.arange(len(z), device=z.device)
     words, state = torch.full_like(unfinished, eos), model.initial_state(z)
@@ -357,7 +333,7 @@ class SentenceWriter:
         from its mean code, or of `SAMPLE` scale from a draw of q(z | x), as in the paper: the
         likeliest word each time, but never <unk>.
         """
-        if isinstance(self.model, SymbolModel):
+        if not self.model.ends:
             raise InfolmError(
                 "a model of single symbols answers no questions: take a run whose model.kind is "
                 "sentence"
@@ -386,7 +362,7 @@ class SentenceWriter:
             raise InfolmError(f"sentence {number} is empty: give it a word")
         if self.tokenizer.eos in tokens:
             raise InfolmError(f"sentence {number} has more than one line: give it as one")
-        if len(tokens) > 1 and isinstance(self.model, SymbolModel):
+        if len(tokens) > 1 and not self.model.ends:
             raise InfolmError(
                 f"sentence {number} has {len(tokens):,} words, and the model is one of single "
                 "symbols: give one"

@@ -8,6 +8,7 @@ vector and turns codes into what the decoder reads.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
@@ -17,10 +18,12 @@ from torch.nn import functional
 
 from infolm.data.sentences import SentenceBatch
 from infolm.models.base import Model
+from infolm.nn.cells.base import State
 from infolm.nn.contrast import wide
 from infolm.nn.draws import drawn, normal, spread, together
 from infolm.nn.gather import gather, own_rows
 from infolm.nn.softmax import Softmax
+from infolm.registry import with_kind
 from infolm.section import Section
 
 IDLE = 0.1
@@ -32,6 +35,10 @@ class GaussianConfig(Section):
 
     classes: ClassVar[int] = 0
     """Of each variable: a Gaussian code has none."""
+    middle: ClassVar[str] = "mean"
+    """What the code in the middle of q(z | x) is called."""
+    certain: ClassVar[bool] = False
+    """Whether q(z | x) has one code alone."""
     kind: Literal["gaussian"] = "gaussian"
     size: int = Field(128, ge=1, description="dimensions of z")
     least_log_variance: float = Field(
@@ -51,10 +58,22 @@ class GaussianConfig(Section):
         """What a code is, in words."""
         return f"a code of {self.size:,} dimension{'s'[: self.size != 1]}"
 
+    @property
+    def places(self) -> int:
+        """Columns of `Posterior.places`."""
+        return self.size
+
+    @property
+    def vector_size(self) -> int:
+        """Columns of `Posterior.sentence_vectors`."""
+        return self.size
+
 
 class CategoricalConfig(Section):
     """A code of several categorical variables; the prior is uniform."""
 
+    middle: ClassVar[str] = "likeliest"
+    certain: ClassVar[bool] = False
     kind: Literal["categorical"] = "categorical"
     variables: int = Field(8, ge=1, description="categorical variables of z")
     classes: int = Field(10, ge=2, description="classes of each")
@@ -69,10 +88,20 @@ class CategoricalConfig(Section):
         plural = "s"[: self.variables != 1]
         return f"a code of {self.variables:,} variable{plural} with {self.classes:,} classes"
 
+    @property
+    def places(self) -> int:
+        return self.variables
+
+    @property
+    def vector_size(self) -> int:
+        return self.variables * self.classes
+
 
 class QuantisedConfig(Section):
     """The code of a VQ-VAE: the nearest entry of a codebook for each variable; a uniform prior."""
 
+    middle: ClassVar[str] = "nearest"
+    certain: ClassVar[bool] = True
     kind: Literal["quantised"] = "quantised"
     variables: int = Field(8, ge=1, description="variables of z, with a codebook each")
     classes: int = Field(10, ge=2, description="entries of a codebook")
@@ -89,12 +118,20 @@ class QuantisedConfig(Section):
             f"{self.classes:,} entries of {self.embedding:,} columns"
         )
 
+    @property
+    def places(self) -> int:
+        return self.variables
+
+    @property
+    def vector_size(self) -> int:
+        return self.width
+
 
 AnyLatentConfig = GaussianConfig | CategoricalConfig | QuantisedConfig
 LatentConfig = Annotated[
     AnyLatentConfig,
     Field(discriminator="kind"),
-    BeforeValidator(lambda tree: {"kind": "gaussian", **tree} if isinstance(tree, dict) else tree),
+    BeforeValidator(partial(with_kind, "gaussian")),
 ]
 
 
@@ -103,6 +140,11 @@ class Prior(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def source(self) -> str | None:
+        """The split whose sentences it is made of; None if it is of no sentences."""
+        ...
 
     def log_density(self, z: Tensor) -> Tensor:
         """ln p(z): (M, Z) -> (M,)."""
@@ -113,6 +155,7 @@ class StandardNormal:
     """N(0, 1), which models with Gaussian codes are trained with."""
 
     name = "N(0, 1)"
+    source = None
 
     def log_density(self, z: Tensor) -> Tensor:
         return log_prior(z)
@@ -131,6 +174,10 @@ class Uniform(NamedTuple):
     def name(self) -> str:
         return f"uniform over {self.classes:,}^{self.variables:,} codes"
 
+    @property
+    def source(self) -> None:
+        return None
+
     def log_density(self, z: Tensor) -> Tensor:
         log_p = -self.variables * math.log(self.classes)
         return torch.full(z.shape[:-1], log_p, dtype=torch.float64)
@@ -141,6 +188,11 @@ class Posterior(NamedTuple):
 
     mean: Tensor
     log_variance: Tensor
+
+    @classmethod
+    def joined(cls, parts: Sequence["Posterior"], order: Tensor) -> "Posterior":
+        """Of all sentences of `parts`, in `order`, in double precision on the CPU."""
+        return cls(*(_joined(side, order) for side in zip(*parts, strict=True)))
 
     def at(self, noise: Tensor) -> Tensor:
         """z = mean + sigma noise, so that gradients reach both; noise: (..., B, Z)."""
@@ -193,6 +245,20 @@ class Posterior(NamedTuple):
         """q(z | x) as a distribution of classes; a Gaussian code has none."""
         return None
 
+    @property
+    def gaussian(self) -> "Posterior | None":
+        """q(z | x) as a Gaussian; a code of classes has none."""
+        return self
+
+    @property
+    def sentence_vectors(self) -> Tensor:
+        """A vector of each sentence, (B, D), through which gradients reach the encoder."""
+        return self.mean
+
+    def with_densities(self, z: Tensor) -> "tuple[Posterior | Categories, Tensor]":
+        """q(z | x) and codes z such that every code has a density under every sentence's q."""
+        return self, z
+
     def rows(self, numbers: Tensor) -> "Posterior":
         """Of the sentences with these numbers, in this order."""
         return Posterior(self.mean[numbers], self.log_variance[numbers])
@@ -225,6 +291,11 @@ class Posterior(NamedTuple):
         return squares.add_(constant).mul_(-0.5)
 
 
+def _joined(parts: Sequence[Tensor], order: Tensor) -> Tensor:
+    rows = torch.cat([part.cpu() for part in parts])[order]
+    return rows.double() if rows.is_floating_point() else rows
+
+
 def log_prior(z: Tensor) -> Tensor:
     """ln N(z; 0, 1): (..., Z) -> (...)."""
     return -0.5 * (z.square() + math.log(2 * math.pi)).sum(-1)
@@ -237,6 +308,10 @@ class Categories(NamedTuple):
     """
 
     log_probs: Tensor
+
+    @classmethod
+    def joined(cls, parts: Sequence["Categories"], order: Tensor) -> "Categories":
+        return cls(_joined([part.log_probs for part in parts], order))
 
     def sample(self, count: int) -> Tensor:
         """`count` codes of each sentence, (K, B, L); there is no gradient through them."""
@@ -291,6 +366,19 @@ class Categories(NamedTuple):
     def over_classes(self) -> "Categories":
         return self
 
+    @property
+    def gaussian(self) -> None:
+        return None
+
+    @property
+    def sentence_vectors(self) -> Tensor:
+        """The probabilities of all classes side by side, so that the product of two vectors is the
+        number of variables on which codes drawn for the two sentences agree, on average."""
+        return self.log_probs.exp().flatten(1)
+
+    def with_densities(self, z: Tensor) -> "tuple[Categories, Tensor]":
+        return self, z
+
     def rows(self, numbers: Tensor) -> "Categories":
         return Categories(self.log_probs[numbers])
 
@@ -327,6 +415,12 @@ class Quantised(NamedTuple):
     codes: Tensor
     entries: Tensor
     classes: int
+
+    @classmethod
+    def joined(cls, parts: Sequence["Quantised"], order: Tensor) -> "Quantised":
+        vectors, codes, entries, classes = zip(*parts, strict=True)
+        joined = [_joined(side, order) for side in (vectors, codes, entries)]
+        return cls(joined[0], joined[1], joined[2], classes[0])
 
     def sample(self, count: int) -> Tensor:
         """The one code, `count` times, (K, B, L D); its gradient goes straight through to the
@@ -371,6 +465,19 @@ class Quantised(NamedTuple):
     def over_classes(self) -> Categories:
         """As a distribution that is certain of its classes, (B, L, C)."""
         return Categories(functional.one_hot(self.codes, self.classes).double().log())
+
+    @property
+    def gaussian(self) -> None:
+        return None
+
+    @property
+    def sentence_vectors(self) -> Tensor:
+        """The entries side by side; their gradient goes straight to what the encoder made."""
+        return self.sample(1)[0]
+
+    def with_densities(self, z: Tensor) -> tuple[Categories, Tensor]:
+        """Classes, as entries have no density."""
+        return self.over_classes, self.codes
 
     def rows(self, numbers: Tensor) -> "Quantised":
         sides = self.vectors[numbers], self.codes[numbers], self.entries[numbers]
@@ -561,6 +668,23 @@ class LatentModel(Model, ABC):
     @abstractmethod
     def encode(self, read: Tensor, sizes: Sequence[int]) -> Any:
         """q(z | x) of B texts in packed rows, read backwards: a `Proposal`."""
+
+    @abstractmethod
+    def initial_state(self, z: Tensor) -> list[State]:
+        """The decoder's state before the first word, of codes z (B, ...)."""
+
+    @abstractmethod
+    def step(self, words: Tensor, z: Tensor, state: list[State]) -> tuple[Tensor, list[State]]:
+        """One word (B,) further: what predicts the next, (B, H), and the state. No dropout."""
+
+    def log_probs(self, hidden: Tensor) -> Tensor:
+        """ln p over the whole vocabulary, (..., V)."""
+        return self.softmax.log_probs(hidden, self.embedding)
+
+    @abstractmethod
+    def log_likelihood_parts(self, z: Tensor, batch: SentenceBatch) -> tuple[Tensor, Tensor]:
+        """ln p(w_1 ... w_n | z) and ln p(<eos> | w_1 ... w_n, z) of a code of each text, (B,)
+        each, in double precision on the CPU, without gradient."""
 
     @abstractmethod
     def log_likelihood(self, z: Tensor, batch: SentenceBatch, own: bool = False) -> Tensor:

@@ -186,6 +186,17 @@ class SentenceModel(LatentModel):
         drop = locked_dropout if config.dropout.locked else step_dropout
         return drop(hidden, rates.output, self.training, torch.tensor(several), shared)
 
+    def log_likelihood_parts(self, z: Tensor, batch: SentenceBatch) -> tuple[Tensor, Tensor]:
+        hidden = self.decode(z, batch.inputs, batch.sizes)
+        rows = self.log_prob(hidden, batch.targets).cpu().double()
+        sizes = torch.tensor(batch.sizes)
+        steps = (sizes[:, None] > torch.arange(len(z))).sum(0)  # of each sentence, with <eos>
+        last = (sizes.cumsum(0) - sizes)[steps - 1] + torch.arange(len(z))
+        eos = rows[last]
+        rows[last] = 0
+        owners = _owners(batch.sizes, rows.device)
+        return torch.zeros_like(eos).index_add_(0, owners, rows), eos
+
     def log_likelihood(self, z: Tensor, batch: SentenceBatch, own: bool = False) -> Tensor:
         """ln p(x | z) of K codes of each sentence, z (K, B, ...) -> (K, B), differentiable.
 
@@ -232,10 +243,6 @@ class SentenceModel(LatentModel):
     def log_prob(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """ln p(target) of each token, (N,), without gradient."""
         return self.softmax.log_prob(hidden, targets, self.embedding)
-
-    def log_probs(self, hidden: Tensor) -> Tensor:
-        """ln p over the whole vocabulary, (..., V)."""
-        return self.softmax.log_probs(hidden, self.embedding)
 
 
 def turned(sizes: Sequence[int], device: torch.device) -> Tensor:

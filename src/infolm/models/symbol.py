@@ -17,6 +17,7 @@ from infolm.data.tokens import Tokenizer
 from infolm.models.base import MODELS, ModelConfig
 from infolm.models.latent import GaussianConfig, LatentConfig, LatentModel, build_latent
 from infolm.models.recurrent import SoftmaxConfig
+from infolm.nn.cells.base import State
 from infolm.nn.softmax import Softmax
 
 
@@ -62,7 +63,7 @@ class SymbolModel(LatentModel):
         )
         self.latent = build_latent(config.latent, size)
         layers = [nn.Linear(config.latent.width, size), nn.Tanh()]
-        if isinstance(config.latent, GaussianConfig):
+        if not config.latent.classes:
             layers += [nn.Linear(size, size), nn.Tanh()]
         self.decoder = nn.Sequential(*layers)
         self.softmax = Softmax(
@@ -72,6 +73,17 @@ class SymbolModel(LatentModel):
     def encode(self, read: Tensor, sizes: Sequence[int]) -> Any:
         """q(z | x) of B lines in packed rows, B times <eos> and then B words."""
         return self.latent(self.encoder(self.embedding[read[sizes[0] :]]))
+
+    def initial_state(self, z: Tensor) -> list[State]:
+        """None: a line has one word."""
+        return []
+
+    def step(self, words: Tensor, z: Tensor, state: list[State]) -> tuple[Tensor, list[State]]:
+        return self.decoder(self.latent.read(z)), state
+
+    def log_likelihood_parts(self, z: Tensor, batch: SentenceBatch) -> tuple[Tensor, Tensor]:
+        words = self.log_likelihood(z[None], batch)[0].detach().cpu().double()
+        return words, torch.zeros_like(words)
 
     def log_likelihood(self, z: Tensor, batch: SentenceBatch, own: bool = False) -> Tensor:
         """ln p(x | z) of K codes of each line, z (K, B, ...) -> (K, B), differentiable.

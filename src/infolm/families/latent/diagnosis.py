@@ -81,7 +81,7 @@ def diagnosis(picture: Picture, recipe: Recipe, reading: Reading | None = None) 
     if not has_distribution(recipe):
         verdict = _verdict_of_points(picture, reading)
         found = _of_points(picture)
-    elif isinstance(recipe.objective, VqConfig):
+    elif latent_of(recipe).certain:
         found = _of_entries(picture, verdict)
     else:
         found = {
@@ -170,9 +170,10 @@ def mean_log_variance(picture: Picture) -> float:
 def at_floor(picture: Picture, recipe: Recipe) -> bool:
     """Whether q(z | x) has a variance, and is as narrow as the recipe lets it be."""
     latent = latent_of(recipe)
-    if not isinstance(latent, GaussianConfig) or not has_distribution(recipe):
+    if latent.classes or not has_distribution(recipe):
         return False
-    return mean_log_variance(picture) < latent.least_log_variance + NEAR_FLOOR
+    floor = cast(GaussianConfig, latent).least_log_variance
+    return mean_log_variance(picture) < floor + NEAR_FLOOR
 
 
 def _told(picture: Picture) -> str:
@@ -305,19 +306,12 @@ Remedy = tuple[str, str]
 
 def remedies(recipe: Recipe) -> list[Remedy]:
     """What was published against a collapse and the recipe does not do yet."""
-    match recipe.objective:
-        case VaeConfig() as objective:
-            return _of_vae(objective, latent_of(recipe))
-        case MonteCarloConfig() as objective:
-            return [*_of_monte_carlo(objective, latent_of(recipe)), *_of_decoder(recipe)]
-        case VqConfig() as objective if objective.decay > FAST:
-            faster = ("entries that follow the encoder faster", f"objective.decay={FAST:g}")
-            return [faster, *_of_decoder(recipe)]
-        case _:
-            return _of_decoder(recipe)
+    return REMEDIES.get(recipe.objective.kind, _of_decoder)(recipe)
 
 
-def _of_vae(objective: VaeConfig, latent: AnyLatentConfig) -> list[Remedy]:
+def _of_vae(recipe: Recipe) -> list[Remedy]:
+    objective = cast(VaeConfig, recipe.objective)
+    latent = cast(GaussianConfig, latent_of(recipe))
     found = []
     if objective.kl.schedule != "cyclical":
         cycles = f"objective.kl.schedule=cyclical objective.kl.steps={objective.kl.steps}"
@@ -327,15 +321,16 @@ def _of_vae(objective: VaeConfig, latent: AnyLatentConfig) -> list[Remedy]:
         found.append(("some nats of KL that cost nothing", free))
     if not objective.lagging:
         found.append(("an encoder that may catch up", "objective.lagging=true"))
-    if isinstance(latent, GaussianConfig) and latent.batch_norm is None:
+    if latent.batch_norm is None:
         found.append(("normalised means", "model.latent.batch_norm=0.6"))
     found.append(("a lower KL weight", f"objective.kl.weight={objective.kl.weight / 2:g}"))
     found.append(("or an objective that asks for information", "objective.kind=mim"))
     return found
 
 
-def _of_monte_carlo(objective: MonteCarloConfig, latent: AnyLatentConfig) -> list[Remedy]:
+def _of_monte_carlo(recipe: Recipe) -> list[Remedy]:
     """More weight for the mutual information; an estimator, and samples, that see more of it."""
+    objective, latent = cast(MonteCarloConfig, recipe.objective), latent_of(recipe)
     asked = {
         "none": ("a weight for the information", "objective.augment=kl objective.lambda=0.3"),
         "power": ("a higher power", f"objective.alpha={2 * objective.alpha:g}"),
@@ -350,15 +345,26 @@ def _of_monte_carlo(objective: MonteCarloConfig, latent: AnyLatentConfig) -> lis
         found.append(("a gradient with less noise", vimco))
     if objective.samples < MANY:
         found.append(("more codes of a sentence", f"objective.samples={samples}"))
-    return found
+    return [*found, *_of_decoder(recipe)]
+
+
+def _of_vq(recipe: Recipe) -> list[Remedy]:
+    found = []
+    if cast(VqConfig, recipe.objective).decay > FAST:
+        found.append(("entries that follow the encoder faster", f"objective.decay={FAST:g}"))
+    return [*found, *_of_decoder(recipe)]
 
 
 def _of_decoder(recipe: Recipe) -> list[Remedy]:
-    if not isinstance(recipe.model, SentenceConfig):
+    if recipe.model.longest is not None:  # a model of single symbols
         return [("longer training", f"train.epochs={2 * recipe.train.epochs}")]
-    words = min(recipe.model.decoder.dropout.embedding + 0.25, 0.75)
+    words = min(cast(SentenceConfig, recipe.model).decoder.dropout.embedding + 0.25, 0.75)
     what = "longer training, or a decoder that is told fewer of the words before"
     return [(what, f"model.decoder.dropout.embedding={words:g}")]
+
+
+REMEDIES = {"vae": _of_vae, "monte-carlo": _of_monte_carlo, "vq": _of_vq}
+"""By the objective's kind; against all others, those of the decoder."""
 
 
 def _advice(recipe: Recipe) -> str:

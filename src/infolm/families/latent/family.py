@@ -72,8 +72,8 @@ class LatentFamily(Family):
 
     def opened(self, recipe: Recipe, model: LatentModel) -> None:
         objective = cast(LatentObjectiveConfig, recipe.objective)
-        if not objective.has_distribution and isinstance(model.latent, GaussianLatent):
+        if not objective.has_distribution:
             # Nothing has taught its variance: a code drawn from q is the mean, as near as may be.
-            latent = model.latent
+            latent = cast(GaussianLatent, model.latent)
             nn.init.zeros_(latent.log_variance.weight)
             nn.init.constant_(latent.log_variance.bias, latent.config.least_log_variance)

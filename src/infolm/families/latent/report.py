@@ -28,8 +28,7 @@ from infolm.families.sections import (
 from infolm.generation.latent import GREEDY, MEAN, Reconstruction, reconstruct
 from infolm.metrics import described
 from infolm.objectives.monte_carlo import MonteCarloConfig
-from infolm.objectives.sentence import AeConfig, LatentObjectiveConfig
-from infolm.objectives.vq import VqConfig
+from infolm.objectives.sentence import LatentObjectiveConfig
 from infolm.reports.page import code, figure, folded, number, paragraph, strong
 
 if TYPE_CHECKING:  # it needs matplotlib, and only a report with pictures does
@@ -158,11 +157,12 @@ class LatentSections(Sections):
 
     def panels(self) -> str:
         config, codes = self.objective, self.found.history.codes
-        if isinstance(config, VqConfig):
+        if latent_of(self.recipe).certain:
             return (
                 "Both losses are bounds: what a sentence costs given its code, and the code itself."
             )
-        if isinstance(config, MonteCarloConfig):
+        if config.kind == "monte-carlo":
+            config = cast(MonteCarloConfig, config)
             said = (
                 f"The first panel has the bound on the loss with {config.samples:,} "
                 f"code{'s'[: config.samples != 1]} a sentence; the second the validation loss, in "
@@ -224,7 +224,8 @@ def latent_plots(found: LatentFindings, recipe: Recipe) -> "LatentPlots":
     from infolm.families.latent.picture import draw_latent
 
     prior = has_distribution(recipe)
-    return draw_latent(found.picture, isinstance(recipe.objective, AeConfig | VqConfig), prior)
+    points = not prior or latent_of(recipe).certain
+    return draw_latent(found.picture, points, prior)
 
 
 def glance(found: LatentFindings, recipe: Recipe, measurements: Sequence[Measurement]) -> str:

@@ -48,7 +48,7 @@ from infolm.generation.latent import (
     reconstruct,
 )
 from infolm.generation.sampling import SamplingSettings
-from infolm.models.latent import NORMAL, CategoricalConfig, GaussianConfig, LatentModel, Uniform
+from infolm.models.latent import NORMAL, LatentModel, Uniform
 from infolm.models.sentence import SentenceModel
 from infolm.objectives.sentence import LatentObjectiveConfig
 
@@ -106,7 +106,7 @@ class LatentRun(Run):
 
     def check_distribution(self, option: str) -> None:
         """Refuse an option that draws codes, where they are points."""
-        if not self.has_distribution or self.model.config.latent.kind == "quantised":
+        if not self.has_distribution or self.model.config.latent.certain:
             raise InfolmError(
                 f"{option} draws codes from q(z | x), and the codes of {self.folder.path} are "
                 "points: leave it out, or take a run of objective.kind mim or vae"
@@ -116,15 +116,13 @@ class LatentRun(Run):
     def scales(self) -> dict[str, float]:
         """What a sentence can be written anew from, by name, as the scales of
         `generation.latent`."""
-        match self.model.config.latent:
-            case GaussianConfig() if self.has_distribution:
-                return {"mean": MEAN, "drawn": SAMPLE, f"{PERTURBED:g} times": PERTURBED}
-            case GaussianConfig():
-                return {"mean": MEAN}
-            case CategoricalConfig():
-                return {"likeliest": MEAN, "drawn": SAMPLE}
-            case _:
-                return {"nearest": MEAN}
+        latent = self.model.config.latent
+        scales = {latent.middle: MEAN}
+        if self.has_distribution and not latent.certain:
+            scales["drawn"] = SAMPLE
+            if not latent.classes:
+                scales[f"{PERTURBED:g} times"] = PERTURBED
+        return scales
 
     @property
     def deviation(self) -> float:
@@ -157,7 +155,7 @@ class LatentRun(Run):
     def different_codes(self, lines: Lines) -> int | None:
         """How many codes in the middle of q(z | x) the sentences have; None of Gaussian ones, which
         are as many as the sentences."""
-        if isinstance(self.model.config.latent, GaussianConfig):
+        if self._gaussian:
             return None
         return len(encoded(self.model, lines).places.unique(dim=0))
 
@@ -183,9 +181,7 @@ class LatentRun(Run):
         for split in options.splits:
             lines = self.lines(split)
             # The codes of training sentences are in the prior that is made of them.
-            fair = [
-                w for w in weightings if split != "train" or not isinstance(w.prior, Aggregated)
-            ]
+            fair = [w for w in weightings if split != "train" or w.prior.source is None]
             found, said = latent_measurements(
                 self.model, lines, split, settings, fair, not self.has_distribution, report
             )
@@ -226,10 +222,10 @@ class LatentRun(Run):
         training sentences as the prior, with the proposal, and of the latter the width, that is
         best on the validation split; of categorical ones the uniform prior. Of points, none."""
         latent = self.model.config.latent
-        if isinstance(latent, CategoricalConfig):
-            return [Weighting(Uniform(latent.variables, latent.classes))]
-        if not isinstance(latent, GaussianConfig) or not self.has_distribution:
+        if latent.certain or not self.has_distribution:
             return []
+        if latent.classes:
+            return [Weighting(Uniform(latent.variables, latent.classes))]
         stage = partial(report, "encoding the train split")
         training = posteriors(self.model, self.lines("train"), stage)
         choices = {
@@ -254,7 +250,7 @@ class LatentRun(Run):
         """Which candidate of each question in a file is the right answer: by the codes, by the
         words that it shares with the question, by its length, by chance."""
         sampled = options.z == "sampled"
-        if not isinstance(self.model, SentenceModel) or self.model.config.latent.kind != "gaussian":
+        if not self.model.ends or not self._gaussian:
             raise InfolmError(
                 f"answers are ranked by Gaussian codes of sentences, which {self.folder.path} has "
                 "not: take a run with model.kind sentence and model.latent.kind gaussian"
@@ -265,7 +261,8 @@ class LatentRun(Run):
         if sampled:
             self.check_distribution("--z sampled")
         drawn = options.seed if sampled else None
-        found = rank(self.model, self.tokenizer, questions, sampled=drawn, unit=unit, report=stage)
+        model = cast(SentenceModel, self.model)
+        found = rank(model, self.tokenizer, questions, sampled=drawn, unit=unit, report=stage)
         results: list[Measurement] = []
         for method, ranking in (
             (f"{METHOD}, sampled codes" if sampled else METHOD, found),
@@ -342,7 +339,7 @@ class LatentRun(Run):
 
     @property
     def _gaussian(self) -> bool:
-        return self.model.config.latent.kind == "gaussian"
+        return not self.model.config.latent.classes
 
 
 def _lines(texts: list[str], records: list[dict[str, Any]]) -> Writing:
