@@ -17,7 +17,7 @@ from timing import ratio
 from torch import nn
 from torch.nn import functional
 
-from infolm.averaging.tail import Tail, TailConfig
+from infolm.averaging.tail import TailConfig
 from infolm.config import load_recipe
 from infolm.data.stream import Stream, StreamConfig
 from infolm.models.recurrent import RecurrentConfig, RecurrentModel
@@ -58,7 +58,7 @@ def main() -> None:
         [Term("likelihood", Stream(text, feed, 0), Likelihood(recipe.objective))],
         recipe.optimiser.build(model.parameters()),
         Schedule(recipe.optimiser.schedule),
-        Tail(model, TailConfig(start=0)),
+        TailConfig(start=0).build(model),
         lambda: Validation(0.0),
         recipe.train,
         recipe.optimiser.clip,

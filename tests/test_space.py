@@ -11,8 +11,9 @@ from training_tiny import tiny_tree
 
 from infolm.config import Recipe, explain
 from infolm.errors import InfolmError
-from infolm.space import Between, Choices, leaves
+from infolm.space import Between, Choices
 from infolm.studies.tuning.study import check_space, with_values
+from infolm.trees import leaves
 
 positive = st.floats(1e-6, 1e6)
 

@@ -25,6 +25,7 @@ from infolm.section import OF_A_RUN, Section, nearest
 from infolm.shelf import RECIPES, parse_yaml
 from infolm.space import Range
 from infolm.training.loop import TrainConfig
+from infolm.trees import mapping
 
 
 class RegularisersBase(Section):
@@ -244,7 +245,7 @@ def _has_own_text(tree: dict[str, Any]) -> bool:
 
 def _mapping(node: Any) -> dict[str, Any]:
     """A section that a person wrote, itself; empty where a value stands in its place."""
-    return node if isinstance(node, dict) else {}
+    return mapping(node) or {}
 
 
 def _value(tree: dict[str, Any], key: str) -> Any:
@@ -314,10 +315,10 @@ def _apply(tree: dict[str, Any], override: str) -> None:
     *parents, last = key.split(".")
     node = tree
     for parent in parents:
-        child = node.get(parent)
+        if node.get(parent) is None:
+            node[parent] = {}
+        child = mapping(node[parent])
         if child is None:
-            child = node[parent] = {}
-        if not isinstance(child, dict):
             raise InfolmError(f"{key}: '{parent}' is a value, not a section")
         node = child
     try:

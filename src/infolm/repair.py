@@ -23,6 +23,7 @@ from infolm.families.recorded import about, recipe_of
 from infolm.training import checkpoint
 from infolm.training.manifest import NAME, Manifest, sha256
 from infolm.training.run import RunFolder, put_damaged_lines_aside
+from infolm.trees import mapping
 
 Writer = Callable[[Path], object]
 
@@ -281,7 +282,7 @@ class _Repair:
             try:
                 if path == run.measurements:
                     measurement.read(path)
-                elif not isinstance(json.loads(path.read_bytes()), dict):
+                elif mapping(json.loads(path.read_bytes())) is None:
                     raise ValueError
             except (InfolmError, ValueError, RecursionError):
                 self._aside(path)

@@ -6,6 +6,8 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
 
+from infolm.trees import mapping
+
 OF_A_RUN = {"of_a_run": True}
 """The validation context of a recipe that stands in a run's folder, every key resolved."""
 
@@ -31,7 +33,7 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _only_known_keys(cls, data: Any, info: ValidationInfo) -> Any:
-        if isinstance(data, dict):
+        if mapping(data) is not None:
             known = [field.alias or name for name, field in cls.model_fields.items()]
             for key in data:
                 if key not in known:

@@ -11,6 +11,7 @@ import yaml
 
 from infolm.errors import InfolmError
 from infolm.section import nearest
+from infolm.trees import mapping
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's, several times as fast, where PyYAML was built with it."""
@@ -76,8 +77,8 @@ class Shelf:
 
     def tree(self, source: str) -> dict[str, Any]:
         """The same, parsed."""
-        tree = parse_yaml(self.text(source), source)
-        if not isinstance(tree, dict):
+        tree = mapping(parse_yaml(self.text(source), source))
+        if tree is None:
             raise InfolmError(
                 f"{source} is not a {self.noun}: it must be a mapping with '{self.section}' and so "
                 "on"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from infolm.section import Section
+from infolm.trees import mapping
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
@@ -79,9 +80,9 @@ class Choices(Section):
 
 
 def _kind(section: Any) -> str:
-    if isinstance(section, dict):
-        return "choices" if "choices" in section else "between"
-    return "choices" if isinstance(section, Choices) else "between"
+    """Of a section, or of the mapping that one is read from."""
+    chosen = mapping(section) or getattr(section, "__dict__", {})
+    return "choices" if "choices" in chosen else "between"
 
 
 Range = Annotated[
@@ -100,12 +101,3 @@ def suggest(space: Space, trial: "Trial") -> None:
 def values(space: Space, drawn: Mapping[str, Any]) -> dict[str, Value]:
     """What the recipe gets for the numbers drawn."""
     return {key: section.value(drawn[key]) for key, section in space.items() if key in drawn}
-
-
-def leaves(tree: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """{'a': {'b': 1}} -> {'a.b': 1}."""
-    found: dict[str, Any] = {}
-    for key, node in tree.items():
-        inner = f"{path}.{key}" if path else str(key)
-        found |= leaves(node, inner) if isinstance(node, dict) and node else {inner: node}
-    return found

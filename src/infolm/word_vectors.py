@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from infolm.errors import InfolmError
 from infolm.families.base import open_run
-from infolm.models.encoder import Encoder
 from infolm.section import nearest
 from infolm.training import checkpoint
 
@@ -36,7 +35,7 @@ class WordVectors:
         """The input vectors of an encoder's run, of words alone: no [MASK], no end of a line."""
         opened = open_run(run)
         tokenizer, model = opened.tokenizer, opened.model
-        if not isinstance(model, Encoder):
+        if opened.recipe.model.capability != "encoder":
             raise InfolmError(
                 f"{run} is no encoder, whose words have vectors to be looked at: take a run whose "
                 "model.kind is encoder"

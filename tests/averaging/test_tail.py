@@ -10,7 +10,6 @@ from infolm.averaging.base import MEAN, RAW
 from infolm.averaging.tail import (
     PolyakConfig,
     SwaConfig,
-    Tail,
     TailConfig,
     Triggered,
     TriggeredConfig,
@@ -49,7 +48,7 @@ def model():
 @pytest.mark.parametrize("start", [0, 1, 7])
 def test_a_tail_is_the_plain_mean_of_the_iterates_from_its_start_on(model, start):
     saved = [[p.detach().clone() for p in model.parameters()]]  # w_0
-    averager = Tail(model, TailConfig(start=start))
+    averager = TailConfig(start=start).build(model)
     walk(model, averager, 20, saved)
     assert averager.candidates() == (MEAN,)
     for ours, plain in zip(averager.weights(MEAN), mean_of(saved[start:]), strict=True):
@@ -58,7 +57,7 @@ def test_a_tail_is_the_plain_mean_of_the_iterates_from_its_start_on(model, start
 
 def test_polyak_averages_all_iterates_the_first_included(model):
     saved = [[p.detach().clone() for p in model.parameters()]]
-    averager = Tail(model, PolyakConfig())
+    averager = PolyakConfig().build(model)
     walk(model, averager, 20, saved)
     for ours, plain in zip(averager.weights(MEAN), mean_of(saved), strict=True):
         torch.testing.assert_close(ours, plain)
@@ -67,7 +66,7 @@ def test_polyak_averages_all_iterates_the_first_included(model):
 @pytest.mark.parametrize(("start", "every"), [(0, 1), (0, 4), (5, 3), (20, 7)])
 def test_swa_averages_every_so_many_iterates_from_its_start_on(model, start, every):
     saved = [[p.detach().clone() for p in model.parameters()]]
-    averager = Tail(model, SwaConfig(start=start, every=every))
+    averager = SwaConfig(start=start, every=every).build(model)
     walk(model, averager, 20, saved)
     for ours, plain in zip(averager.weights(MEAN), mean_of(saved[start::every]), strict=True):
         torch.testing.assert_close(ours, plain)
@@ -75,7 +74,7 @@ def test_swa_averages_every_so_many_iterates_from_its_start_on(model, start, eve
 
 @pytest.mark.parametrize("config", [TailConfig(start=30), SwaConfig(start=30, every=2)])
 def test_a_tail_that_has_not_begun_answers_with_the_iterate_and_says_so(model, config):
-    averager = Tail(model, config)
+    averager = config.build(model)
     walk(model, averager, 29, [])
     assert averager.candidates() == (RAW,)
     assert averager.unused() == (

@@ -9,7 +9,7 @@ from infolm.config import load_recipe, recipe_names
 from infolm.errors import InfolmError
 from infolm.keys import as_markdown, as_text, beginning, reference
 from infolm.shelf import RECIPES
-from infolm.space import leaves
+from infolm.trees import leaves
 
 PAGE = Path(__file__).parents[2] / "docs" / "keys.md"
 

@@ -74,6 +74,11 @@ class AveragerConfig(Section):
     def build(self, model: nn.Module) -> "Averager":
         """The averager of the model's weights."""
 
+    @property
+    def judged_on_training_text(self) -> bool:
+        """Whether averages are compared by their loss on the training split."""
+        return False
+
     def fault(self, recipe: Any) -> str | None:
         """Why it cannot act in this recipe, in a sentence."""
         return None

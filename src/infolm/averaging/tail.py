@@ -62,7 +62,7 @@ class PolyakConfig(AveragerConfig):
     kind: Literal["polyak"] = "polyak"
 
     def build(self, model: nn.Module) -> "Tail":
-        return Tail(model, self)
+        return Tail(model, self, start=0, every=1)
 
 
 @AVERAGERS.register
@@ -73,7 +73,7 @@ class TailConfig(AveragerConfig):
     start: int = Field(0, ge=0, description="average from the weights after this step on; 0: all")
 
     def build(self, model: nn.Module) -> "Tail":
-        return Tail(model, self)
+        return Tail(model, self, self.start, every=1)
 
     def fault(self, recipe: Any) -> str | None:
         return _never_begins(self.start, recipe.train.max_steps)
@@ -91,7 +91,7 @@ class SwaConfig(AveragerConfig):
     every: int = Field(100, ge=1, description="steps from one iterate of the mean to the next")
 
     def build(self, model: nn.Module) -> "Tail":
-        return Tail(model, self)
+        return Tail(model, self, self.start, self.every)
 
     def fault(self, recipe: Any) -> str | None:
         return _never_begins(self.start, recipe.train.max_steps)
@@ -182,11 +182,9 @@ class Tail(OneMean):
     stochastic weight averaging, whose learning rate is the schedule's affair.
     """
 
-    def __init__(self, model: nn.Module, config: PolyakConfig | TailConfig | SwaConfig) -> None:
+    def __init__(self, model: nn.Module, config: AveragerConfig, start: int, every: int) -> None:
         super().__init__(model)
-        self.config = config
-        self.start = 0 if isinstance(config, PolyakConfig) else config.start
-        self.every = config.every if isinstance(config, SwaConfig) else 1
+        self.config, self.start, self.every = config, start, every
         if self.start == 0:
             self.mean.update(self.parameters)
 

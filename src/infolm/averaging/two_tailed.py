@@ -56,6 +56,10 @@ class TwoTailedConfig(AveragerConfig):
         None, ge=2, description="of switch_on train: its first tokens so many; none: all"
     )
 
+    @property
+    def judged_on_training_text(self) -> bool:
+        return self.switch_on == "train"
+
     def build(self, model: nn.Module) -> "TwoTailed":
         return TwoTailed(model, self)
 

@@ -128,13 +128,8 @@ def language(name: str) -> Language:
 @cache
 def symbols(name: str) -> tuple[str, ...]:
     """The words of a language in the order of their numbers; the newline, `<eos>`, is the last."""
-    match name:
-        case "markov":
-            return (*SYLLABLES, EOS)
-        case "hmm":
-            return (*SYLLABLES[:WORDS], TURN, EOS)
-        case _:
-            return (*grammar().words, EOS)
+    words = {"markov": lambda: SYLLABLES, "hmm": lambda: (*SYLLABLES[:WORDS], TURN)}
+    return (*words.get(name, lambda: grammar().words)(), EOS)
 
 
 def true_entropy(name: str) -> float:

@@ -25,7 +25,7 @@ from infolm.data.tokens import Kind, Tokenizer
 from infolm.errors import InfolmError
 from infolm.evaluation.measurement import Measurement
 from infolm.information.estimate import Estimate, Unit
-from infolm.information.languages import HiddenMarkov, Language, MarkovChain
+from infolm.information.languages import Language
 from infolm.information.neural import Kind as Bound
 from infolm.information.neural import fewest_rows
 from infolm.information.registry import ESTIMATORS, entry
@@ -300,9 +300,8 @@ def exact(language: Language | None, length: int, gap: int) -> float | None:
     None where it is not known: of real text, of the grammar, and of a hidden Markov model whose
     segments are too long to enumerate.
     """
-    if not isinstance(language, MarkovChain | HiddenMarkov):
-        return None
+    known = getattr(language, "segment_information", None)
     try:
-        return language.segment_information(length, gap, length)
+        return None if known is None else float(known(length, gap, length))
     except InfolmError:
         return None

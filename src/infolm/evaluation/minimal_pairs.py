@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from infolm.errors import InfolmError
 from infolm.evaluation.scoring import ScoredSentence
+from infolm.trees import fits, mapping
 
 GOOD, BAD = "sentence_good", "sentence_bad"
 PHENOMENA = ("linguistics_term", "phenomenon", "field")
@@ -167,15 +168,15 @@ def _of_jsonl(path: Path, lines: Sequence[str]) -> Iterator[Pair]:
         if not line.strip():
             continue
         try:
-            entry = json.loads(line)
+            entry = mapping(json.loads(line))
         except (ValueError, RecursionError) as error:
             raise InfolmError(f"{where} is not JSON ({error}): one object a line") from error
-        if not isinstance(entry, dict):
+        if entry is None:
             raise InfolmError(f"{where} is not an object with {GOOD} and {BAD}")
         for field in (GOOD, BAD):
-            if not isinstance(entry.get(field), str):
+            if not fits(str, entry.get(field)):
                 raise InfolmError(f"{where} has no {field}: each line needs {GOOD} and {BAD}")
-        named = (entry[name] for name in PHENOMENA if isinstance(entry.get(name), str))
+        named = (entry[name] for name in PHENOMENA if fits(str, entry.get(name)))
         yield Pair(entry[GOOD], entry[BAD], where, path.stem, next(named, path.stem))
 
 

@@ -143,7 +143,7 @@ class Run(ABC):
 
     @property
     def unscored(self) -> str:
-        """Why the run's model scores no text."""
+        """Why the run's model scores no text; empty where it does."""
         return (
             f"{self.folder.path} is {family_of(self.recipe).a}, and gives the next token no "
             "probability: to score text take a run of a language model"

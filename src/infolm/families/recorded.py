@@ -11,6 +11,7 @@ from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.training.manifest import Manifest, altered
 from infolm.training.run import RunFolder
+from infolm.trees import mapping
 
 FREE_TO_CHANGE = {
     "epochs",
@@ -102,7 +103,7 @@ def check_same(recipe: Recipe, run: RunFolder) -> None:
 
 
 def _first_difference(before: Any, now: Any, path: str = "") -> str:
-    if isinstance(before, dict) and isinstance(now, dict):
+    if mapping(before) is not None and mapping(now) is not None:
         for key in {**before, **now}:
             inner = f"{path}.{key}" if path else str(key)
             found = _first_difference(before.get(key), now.get(key), inner)

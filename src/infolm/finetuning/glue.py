@@ -19,6 +19,7 @@ from infolm.errors import InfolmError
 from infolm.finetuning.problems import Scores
 from infolm.finetuning.search import RESULTS
 from infolm.finetuning.tasks import TASKS
+from infolm.trees import fits
 
 NOT_IN_PAPER = ("stsb",)
 
@@ -101,7 +102,7 @@ def _results(path: Path) -> dict[str, Any] | None:
         scores = [score for part in parts for score in (part[first], *part.values())]
         told.get("choice", {}).get("on")
         numbers = (told["fresh"], told["share"], *scores)
-        if not parts or not all(isinstance(each, int | float) for each in numbers):
+        if not parts or not fits(tuple[float | bool, ...], numbers):
             raise TypeError("something else than numbers where the scores are")
         sum(map(float, scores))
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as e:

@@ -25,7 +25,7 @@ from torch import Tensor
 from infolm.data.tokens import SPECIAL, Tokenizer
 from infolm.errors import InfolmError
 from infolm.families.base import open_run
-from infolm.models.encoder import Encoder, need_transformers, transformers_config
+from infolm.models.encoder import need_transformers, transformers_config
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -61,7 +61,7 @@ def open_encoder(path: Path) -> Pretrained:
 def _of_run(path: Path) -> Pretrained:
     run = open_run(path)
     recipe, tokenizer, model = run.recipe, run.tokenizer, run.model
-    if not isinstance(model, Encoder):
+    if recipe.model.capability != "encoder":
         raise InfolmError(
             f"{path} is a run of model.kind {recipe.model.kind}, and only encoders are fine-tuned: "
             "take a run whose model.kind is encoder"

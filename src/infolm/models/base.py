@@ -45,6 +45,8 @@ class ModelConfig(Section):
     capability: ClassVar[Capability]
     reads_sentences: ClassVar[bool] = True
     """Of a language model: whether single sentences, packed, can be read."""
+    answers: ClassVar[bool] = False
+    """Of a language model: whether it writes only what follows what it has read."""
     longest: ClassVar[int | None] = None
     """Of a model with a code: most words of a line; none: any number."""
     if TYPE_CHECKING:

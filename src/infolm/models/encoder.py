@@ -24,6 +24,7 @@ from torch.nn import functional
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.models.base import MODELS, Model, ModelConfig
+from infolm.trees import fits
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -132,7 +133,7 @@ def _checkpoint_config(folder: Path) -> dict[str, Any]:
             raise InfolmError(
                 f"{path} has {key} {value}, and encoders here have {ALIKE[key]}: take another BERT"
             )
-    if lacking := [key for key in BERT_SIZES.values() if not isinstance(found.get(key), int)]:
+    if lacking := [key for key in BERT_SIZES.values() if not fits(int, found.get(key))]:
         raise InfolmError(f"{path} lacks {', '.join(lacking)}: get the folder again")
     return found
 

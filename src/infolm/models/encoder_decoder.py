@@ -27,6 +27,7 @@ class EncoderDecoderConfig(RecurrentConfig):
     """Two recurrent networks of one description, the second going on from the first's state."""
 
     reads_sentences = False
+    answers = True
     kind: Literal["encoder-decoder"] = "encoder-decoder"  # type: ignore[assignment]
     separator: str = Field(SEPARATOR, description="the token that the decoder reads first")
 

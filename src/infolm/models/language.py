@@ -6,8 +6,9 @@ what stands here and for nothing else. A new one is a subclass and its registere
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import singledispatch
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -92,7 +93,7 @@ class LanguageModel(Model, ABC):
 
     def detached(self, state: State) -> State:
         """The same without gradient."""
-        return _map(Tensor.detach, state)
+        return _map(state, Tensor.detach)
 
     def dropout_scaled(self, factor: float) -> AbstractContextManager[None]:
         """Inside, every dropout rate is `factor` times the recipe's."""
@@ -128,11 +129,23 @@ class LanguageModel(Model, ABC):
         return self.softmax.log_probs(x, self.embedding, temperature)
 
 
-def _map(function: Any, state: Any) -> Any:
-    if isinstance(state, Tensor):
-        return function(state)
-    if isinstance(state, dict):
-        return {key: _map(function, part) for key, part in state.items()}
-    if isinstance(state, list | tuple):
-        return type(state)(_map(function, part) for part in state)
+@singledispatch
+def _map(state: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    """`function` of every tensor of a state."""
     return state
+
+
+@_map.register
+def _(state: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    return function(state)
+
+
+@_map.register
+def _(state: dict, function: Callable[[Tensor], Tensor]) -> Any:  # type: ignore[type-arg]
+    return {key: _map(part, function) for key, part in state.items()}
+
+
+@_map.register(list)
+@_map.register(tuple)
+def _(state: Any, function: Callable[[Tensor], Tensor]) -> Any:
+    return type(state)(_map(part, function) for part in state)

@@ -144,14 +144,13 @@ def write_parquet(path: Path, table: Sequence[Row]) -> None:
 def write_plot(path: Path, sentences: Sequence[ScoredSentence]) -> None:
     """The words' surprisals: as bars in a .png or .svg, of the first DRAWN sentences, or as shaded
     text in an .html."""
-    match path.suffix:
-        case ".html":
-            text = as_page(sentences)
-            files.replace(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
-        case ".png" | ".svg":
-            _draw(path, sentences[:DRAWN])
-        case _:
-            raise InfolmError(f"--plot {path}: name a .png, .svg or .html file")
+    if path.suffix == ".html":
+        text = as_page(sentences)
+        files.replace(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
+    elif path.suffix in (".png", ".svg"):
+        _draw(path, sentences[:DRAWN])
+    else:
+        raise InfolmError(f"--plot {path}: name a .png, .svg or .html file")
 
 
 def _draw(path: Path, sentences: Sequence[ScoredSentence]) -> None:

@@ -8,7 +8,8 @@ renamed: at any moment a checkpoint is there whole or not at all.
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import singledispatch
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 
 from infolm import files
 from infolm.errors import InfolmError, RunError
+from infolm.trees import fits, mapping
 
 METADATA = "infolm"
 FORMAT = "infolm checkpoint 1"
@@ -28,30 +30,48 @@ KEPT = 2
 _TENSOR = "$tensor"
 
 
+@singledispatch
 def _flatten(node: Any, path: str, tensors: dict[str, Tensor]) -> Any:
     """The tree with each tensor replaced by its name, and the tensors under those names."""
-    if isinstance(node, Tensor):
-        tensors[path] = node.detach().contiguous()
-        return {_TENSOR: path}
-    if isinstance(node, dict):
-        return {str(k): _flatten(v, _join(path, k), tensors) for k, v in node.items()}
-    if isinstance(node, list | tuple):
-        return [_flatten(v, _join(path, i), tensors) for i, v in enumerate(node)]
     return node
+
+
+@_flatten.register
+def _(node: Tensor, path: str, tensors: dict[str, Tensor]) -> Any:
+    tensors[path] = node.detach().contiguous()
+    return {_TENSOR: path}
+
+
+@_flatten.register
+def _(node: dict, path: str, tensors: dict[str, Tensor]) -> Any:  # type: ignore[type-arg]
+    return {str(k): _flatten(v, _join(path, k), tensors) for k, v in node.items()}
+
+
+@_flatten.register(list)
+@_flatten.register(tuple)
+def _(node: Sequence[Any], path: str, tensors: dict[str, Tensor]) -> Any:
+    return [_flatten(v, _join(path, i), tensors) for i, v in enumerate(node)]
 
 
 def _join(path: str, key: Any) -> str:
     return f"{path}/{key}" if path else str(key)
 
 
+@singledispatch
 def _unflatten(node: Any, tensors: dict[str, Tensor]) -> Any:
-    if isinstance(node, dict):
-        if set(node) == {_TENSOR}:
-            return tensors[node[_TENSOR]]
-        return {k: _unflatten(v, tensors) for k, v in node.items()}
-    if isinstance(node, list):
-        return [_unflatten(v, tensors) for v in node]
     return node
+
+
+@_unflatten.register
+def _(node: dict, tensors: dict[str, Tensor]) -> Any:  # type: ignore[type-arg]
+    if set(node) == {_TENSOR}:
+        return tensors[node[_TENSOR]]
+    return {k: _unflatten(v, tensors) for k, v in node.items()}
+
+
+@_unflatten.register
+def _(node: list, tensors: dict[str, Tensor]) -> Any:  # type: ignore[type-arg]
+    return [_unflatten(v, tensors) for v in node]
 
 
 def _digest(tree: str, tensors: dict[str, Tensor]) -> str:
@@ -104,30 +124,31 @@ def load(path: Path, vouched: bool = False) -> dict[str, Any]:
     """
     try:
         with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get(METADATA, "{}"))
+            about = mapping(json.loads((file.metadata() or {}).get(METADATA, "{}"))) or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise InfolmError(f"{path}: there is no such checkpoint") from None
     except (SafetensorError, OSError, ValueError, RecursionError, MemoryError) as error:
         raise InfolmError(f"{path} is damaged ({error}){_advice(path)}") from error
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
+    if about.get("format") != FORMAT:
         raise InfolmError(f"{path} is no checkpoint of infolm's: it lacks the mark '{FORMAT}'")
-    tree, digest = about.get("tree"), about.get("sha256")
-    if not isinstance(tree, str) or not (vouched or _digest(tree, tensors) == digest):
+    tree: Any = about.get("tree")
+    digest = about.get("sha256")
+    if not fits(str, tree) or not (vouched or _digest(tree, tensors) == digest):
         raise InfolmError(f"{path} is damaged (its SHA-256 does not match){_advice(path)}")
     try:
         state = _unflatten(json.loads(tree), tensors)
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise InfolmError(f"{path} is damaged ({error!r}){_advice(path)}") from error
-    if not isinstance(state, dict):
+    if mapping(state) is None:
         raise InfolmError(f"{path} is damaged (it holds no state){_advice(path)}")
     return state
 
 
 def part(path: Path, state: dict[str, Any], name: str) -> dict[str, Any]:
     """A part of the state in `path` that is itself a dict."""
-    found = state.get(name)
-    if not isinstance(found, dict):
+    found = mapping(state.get(name))
+    if found is None:
         raise InfolmError(f"{path} is not the state of a training: it lacks '{name}'")
     return found
 
@@ -178,7 +199,7 @@ def restore_weights(path: Path, model: nn.Module, weights: dict[str, Tensor]) ->
 
     A model whose weights had other names once says so in `former_names`.
     """
-    if strange := [k for k, w in weights.items() if not isinstance(w, Tensor)]:
+    if strange := [k for k, w in weights.items() if not torch.is_tensor(w)]:
         raise InfolmError(f"{path} is of another kind: '{strange[0]}' is no tensor there")
     for beginning, before in getattr(model, "former_names", {}).items():
         weights = {f"{before}{k}" if k.startswith(beginning) else k: w for k, w in weights.items()}

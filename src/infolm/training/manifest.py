@@ -14,6 +14,7 @@ from typing import Any
 
 from infolm.errors import InfolmError
 from infolm.training import checkpoint
+from infolm.trees import fits, mapping
 
 NAME = "manifest.json"
 FORMAT = "infolm run 1"
@@ -51,17 +52,12 @@ class Manifest:
 
     @classmethod
     def _checked(cls, tree: Any) -> "Manifest":
-        if not isinstance(tree, dict) or tree.pop("format", None) != FORMAT:
+        tree = mapping(tree) or {}
+        if tree.pop("format", None) != FORMAT:
             raise ValueError(f"it lacks the mark '{FORMAT}'")
         manifest = cls(**tree)
-        listed, native = manifest.files, manifest.native
-        sound = (
-            isinstance(listed, dict)
-            and all(isinstance(each, list) for each in listed.values())
-            and isinstance(manifest.recipe, str)
-            and isinstance(native, dict)
-        )
-        if not sound:
+        sound = fits(dict[str, list[Any]], manifest.files) and fits(str, manifest.recipe)
+        if not sound or mapping(manifest.native) is None:
             raise ValueError("its entries are of the wrong kind")
         return manifest
 

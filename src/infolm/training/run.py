@@ -28,8 +28,9 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
+from annotated_types import Interval
 from filelock import FileLock, Timeout
 
 from infolm import files
@@ -37,6 +38,7 @@ from infolm.errors import InfolmError
 from infolm.metrics import EVENT, Described, describe
 from infolm.training import checkpoint
 from infolm.training.manifest import Manifest, altered, sha256
+from infolm.trees import fits
 
 describe(
     "",
@@ -335,17 +337,22 @@ def _lines(path: Path, holding: bytes = b"") -> tuple[list[dict[str, Any]], list
     return records, damaged
 
 
+Number = float | Annotated[int, Interval(ge=-(2**63), lt=2**63)]
+"""Of a record; more digits than 64 bits hold are damage."""
+
+
 def _is_record(record: Any) -> bool:
-    """Whether it is what `MetricsLog.write` writes."""
-    if not isinstance(record, dict) or not isinstance(record.get("kind"), str):
+    """Whether it is what `MetricsLog.write` writes: words under a few keys, else numbers."""
+    if not fits(dict[str, Any], record):
         return False
-    words = {"kind", "name", "answer"}
-    numbers = [value for key, value in record.items() if key not in words]
+    words = {key: record[key] for key in ("kind", "name", "answer") if key in record}
+    numbers = {key: value for key, value in record.items() if key not in words}
     return (
-        type(record.get("step")) is int
-        and all(isinstance(record[key], str) for key in words & record.keys())
-        and all(isinstance(v, float) or (type(v) is int and abs(v) < 2**63) for v in numbers)
-        and (record["kind"] != "event" or "name" in record)
+        "kind" in words
+        and fits(dict[str, str], words)
+        and fits(dict[str, Number], numbers)
+        and fits(int, numbers.get("step"))
+        and (words["kind"] != "event" or "name" in words)
     )
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import cast
 
 from infolm.averaging.two_tailed import TwoTailedConfig
 from infolm.config import Recipe
@@ -15,7 +16,6 @@ from infolm.families.running.report import LanguageSections
 from infolm.families.running.run import LanguageRun
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
-from infolm.models.encoder_decoder import EncoderDecoder
 from infolm.models.language import LanguageModel
 from infolm.objectives.base import Objective
 from infolm.training.loop import Validation
@@ -56,10 +56,9 @@ class RunningFamily(Family):
     def judge(
         self, recipe: Recipe, model: LanguageModel, corpus: Corpus
     ) -> Callable[[], float] | None:
-        averaging, feed = recipe.averaging, recipe.feed
-        if not isinstance(averaging, TwoTailedConfig) or averaging.switch_on == "valid":
+        if not recipe.averaging.judged_on_training_text:
             return None
-        assert isinstance(feed, StreamConfig)  # the recipe was checked
+        averaging, feed = cast(TwoTailedConfig, recipe.averaging), cast(StreamConfig, recipe.feed)
         tokens = corpus.splits["train"].tokens[: averaging.switch_tokens]
         # Streams as long as those of the validation split, so that a pass takes as many steps.
         shorter = len(tokens) / len(corpus.splits["valid"].tokens)
@@ -70,7 +69,7 @@ class RunningFamily(Family):
     def sampler(
         self, recipe: Recipe, model: LanguageModel, corpus: Corpus
     ) -> Callable[[], list[str]] | None:
-        if isinstance(model, EncoderDecoder):  # which writes only what it has read
+        if recipe.model.answers:
             return None
         num, unk = recipe.train.samples, corpus.tokenizer.unk
         settings = SamplingSettings(forbid=() if unk is None else (unk,))

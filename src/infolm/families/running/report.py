@@ -26,7 +26,6 @@ from infolm.families.sections import (
 from infolm.generation.sampling import SamplingSettings
 from infolm.generation.text import write
 from infolm.metrics import Described, described
-from infolm.models.encoder_decoder import EncoderDecoderConfig
 from infolm.objectives.bmi import BmiConfig
 from infolm.reports.page import code, number, paragraph, strong
 
@@ -156,7 +155,7 @@ class LanguageSections(Sections):
     @property
     def _answers(self) -> bool:
         """Whether the model writes only what follows what it has read."""
-        return isinstance(self.recipe.model, EncoderDecoderConfig)
+        return self.recipe.model.answers
 
     def samples(self) -> Parts:
         if self._answers:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from infolm.data.corpora import Split, load, read_text, registry, truth
 from infolm.data.ingest import Report
@@ -46,10 +46,14 @@ class LanguageRun(TunableRun):
             "text: take another run"
         )
 
+    @property
+    def _bmi_config(self) -> BmiConfig | None:
+        return cast(BmiConfig | None, self.recipe.regularisers.chosen().get(BMI))
+
     def bmi(self) -> Bmi:
         """The run's regulariser, with the critic that it has learnt."""
-        config, folder = self.recipe.regularisers.chosen().get(BMI), self.folder
-        if not isinstance(config, BmiConfig):
+        config, folder = self._bmi_config, self.folder
+        if config is None:
             raise InfolmError(
                 f"{folder.path} was trained without BMI, and has no critic to reward sentences: "
                 "train one with regularisers.bmi.weight=0.1"
@@ -174,8 +178,8 @@ class LanguageRun(TunableRun):
 
     def _of_critic(self, subject: Subject, splits: Sequence[str]) -> list[Measurement]:
         """Of a run with BMI, what its critic knows of each split; nothing where there is none."""
-        config = self.recipe.regularisers.chosen().get(BMI)
-        if not isinstance(config, BmiConfig) or not self.folder.learner(BMI).exists():
+        config = self._bmi_config
+        if config is None or not self.folder.learner(BMI).exists():
             return []
         bmi, results = self.bmi(), []
         for name in splits:

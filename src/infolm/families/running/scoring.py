@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from infolm.data.ingest import Report
 from infolm.data.tokens import Tokenizer
@@ -203,9 +203,10 @@ def open_scorer(name: str | Path) -> Scorer:
     """What `infolm score NAME` asks: a run's folder, or `kneser-ney:` and a run's folder."""
     of_ngrams = str(name).startswith(NGRAMS)
     run = open_run(str(name).removeprefix(NGRAMS))
-    if isinstance(run, TunableRun):
-        return NgramScorer(run) if of_ngrams else NeuralScorer(run)
-    raise InfolmError(run.unscored)
+    if run.unscored:
+        raise InfolmError(run.unscored)
+    run = cast(TunableRun, run)
+    return NgramScorer(run) if of_ngrams else NeuralScorer(run)
 
 
 def sentences_of(texts: str | Sequence[str]) -> list[Named]:

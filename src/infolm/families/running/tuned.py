@@ -34,6 +34,7 @@ from infolm.families.running.options import (
 from infolm.models.language import LanguageModel
 from infolm.nn.softmax import Tempering
 from infolm.training import checkpoint
+from infolm.trees import fits, leaves
 
 WORDS_OF_SETTINGS = {"rule", "mean"}
 """Settings that are words; all others are numbers."""
@@ -57,6 +58,7 @@ class TunableRun(Run):
     """
 
     model: LanguageModel
+    unscored = ""
 
     def cache_settings(
         self, request: str, chunk: int, report: Report, method: Method = STATIC
@@ -285,6 +287,7 @@ class _Temperature:
 
 
 Settings = TypeVar("Settings")
+Setting = float | bool | str | None
 
 
 def _built(kind: Callable[..., Settings], found: dict[str, Any], option: str) -> Settings:
@@ -292,9 +295,7 @@ def _built(kind: Callable[..., Settings], found: dict[str, Any], option: str) ->
     try:
         settings = kind(**found)
         fields = asdict(settings)  # type: ignore[call-overload]
-        strange = [
-            k for k, v in fields.items() if isinstance(v, str) and k not in WORDS_OF_SETTINGS
-        ]
+        strange = [k for k, v in fields.items() if fits(str, v) and k not in WORDS_OF_SETTINGS]
         if strange:
             raise TypeError(f"{strange[0]} is a word")
     except (TypeError, AttributeError) as error:
@@ -309,7 +310,7 @@ def _settings(path: Path) -> dict[str, Any]:
     """Settings that were tuned before: numbers and words by name, or settings of their own."""
     try:
         found = json.loads(path.read_bytes())
-        if not _are_settings(found):
+        if not fits(dict[str, Any], found) or not fits(dict[str, Setting], leaves(found)):
             raise ValueError("no numbers by name")
     except (ValueError, RecursionError) as error:
         raise InfolmError(
@@ -317,13 +318,6 @@ def _settings(path: Path) -> dict[str, Any]:
             "aside, or tune again, as in --cache tune"
         ) from error
     return found
-
-
-def _are_settings(found: Any) -> bool:
-    return isinstance(found, dict) and all(
-        value is None or isinstance(value, int | float | str) or _are_settings(value)
-        for value in found.values()
-    )
 
 
 WITHIN = {"mixture": "", "expert": ", temperature within each expert"}

@@ -15,6 +15,7 @@ from infolm.families.recorded import DESCRIPTIVE, recipe_of, source_of
 from infolm.reports.history import Series, series_of
 from infolm.training.manifest import sha256
 from infolm.training.run import RunFolder, read_validations
+from infolm.trees import leaves
 
 IDLE = {f"train.{key}" for key in ("checkpoint_seconds", "log_every", "samples", "accelerator")}
 """Keys that change nothing of what is learnt."""
@@ -70,17 +71,9 @@ def settings_of(recipe: Recipe, text: str) -> dict[str, Any]:
 
     The text is named with the start of its SHA-256, wherever its file lies.
     """
-    found: dict[str, Any] = {}
-
-    def visit(node: Any, path: str) -> None:
-        if isinstance(node, dict) and node:
-            for key, value in node.items():
-                visit(value, f"{path}.{key}" if path else str(key))
-        elif path not in IDLE:
-            found[path] = node
-
     tree = recipe.model_dump(mode="json")
-    visit({key: value for key, value in tree.items() if key not in (*DESCRIPTIVE, "seed")}, "")
+    tree = {key: value for key, value in tree.items() if key not in (*DESCRIPTIVE, "seed")}
+    found = {key: value for key, value in leaves(tree).items() if key not in IDLE}
     found["data.contractions"] = splits_contractions(recipe.data)  # by default as the text needs it
     path, corpus = found.pop("data.path", None), found.pop("data.corpus", None)
     return {"text": f"{Path(path).stem if path else corpus} ({text[:8]})", **found}

@@ -34,6 +34,7 @@ from infolm.studies.reproduction.plan import Plan, Point, identity
 from infolm.studies.reproduction.point import Task
 from infolm.training import checkpoint
 from infolm.training.run import RunFolder
+from infolm.trees import fits
 
 CALL = "infolm.studies.reproduction.point:train_and_measure"
 
@@ -80,7 +81,7 @@ class Records:
         try:
             before: dict[str, Any] = json.loads(self._folder.points.read_bytes())
             source, overrides = before["reproduction"], before["overrides"]
-            if not all(isinstance(record, dict) for record in before["points"].values()):
+            if not fits(dict[str, dict[str, Any]], before["points"]):
                 raise TypeError("a point has no record")
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise InfolmError(

@@ -34,11 +34,12 @@ from infolm.config import Recipe, explain
 from infolm.errors import InfolmError, RunError
 from infolm.section import nearest
 from infolm.shelf import parse_yaml
-from infolm.space import Value, leaves, suggest, values
+from infolm.space import Value, suggest, values
 from infolm.studies.claims import TIMEOUT, Claims, DatabaseClaims, FileClaims, Release
 from infolm.studies.tuning.history import importance
 from infolm.training import checkpoint
 from infolm.training.run import RunFolder
+from infolm.trees import leaves
 
 PRUNING_STARTUP = 5
 """Complete trials before any is pruned."""
