@@ -12,7 +12,6 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
-import annotated_types
 from pydantic.fields import FieldInfo
 
 from infolm.config import Recipe
@@ -128,9 +127,13 @@ def _always_there(field: FieldInfo) -> bool:
     return get_origin(field.annotation) is not dict and NoneType not in get_args(field.annotation)
 
 
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Section)
+
+
 def _sections(annotation: Any) -> list[type[Section]]:
     """The sections that a type is made of."""
-    if isinstance(annotation, type) and issubclass(annotation, Section):
+    if _is_section(annotation):
         return [annotation]
     if get_origin(annotation) is Literal:
         return []
@@ -172,7 +175,7 @@ def _type(annotation: Any) -> str:
         return f"list of {' or '.join(kinds)}"
     if origin is dict:
         return f"table of {_type(parts[1])} by key"
-    if isinstance(annotation, type) and issubclass(annotation, Section):
+    if _is_section(annotation):
         return "section"
     return str(getattr(annotation, "__name__", annotation))
 
@@ -195,12 +198,7 @@ def _written(value: Any) -> str:
     return str(value)
 
 
-SIGNS = (
-    (annotated_types.Ge, "ge", "≥"),
-    (annotated_types.Gt, "gt", ">"),
-    (annotated_types.Le, "le", "≤"),
-    (annotated_types.Lt, "lt", "<"),
-)
+SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 def _range(field: FieldInfo) -> str:
@@ -211,13 +209,13 @@ def _range(field: FieldInfo) -> str:
 
 def _bounds(metadata: Sequence[Any]) -> list[str]:
     said = [
-        f"{sign} {_written(getattr(each, name))}"
+        f"{sign} {_written(bound)}"
         for each in metadata
-        for kind, name, sign in SIGNS
-        if isinstance(each, kind)
+        for name, sign in SIGNS.items()
+        if (bound := getattr(each, name, None)) is not None
     ]
-    lengths = [each for each in metadata if isinstance(each, annotated_types.MinLen)]
-    return [", ".join(said), *(f"at least {each.min_length} long" for each in lengths)]
+    lengths = [least for each in metadata if (least := getattr(each, "min_length", None))]
+    return [", ".join(said), *(f"at least {least} long" for least in lengths)]
 
 
 def _allowed(annotation: Any) -> list[str]:

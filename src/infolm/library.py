@@ -118,8 +118,7 @@ def compare(
     """
     from infolm.studies.comparison.comparison import compare as compare_runs
 
-    paths = [run if isinstance(run, str | Path) else run.folder.path for run in runs]
-    return compare_runs(paths, by, metric, split, method, text)
+    return compare_runs([Path(run) for run in runs], by, metric, split, method, text)
 
 
 def mutual_information(

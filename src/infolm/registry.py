@@ -17,6 +17,8 @@ from functools import partial
 from importlib import import_module
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union
 
+from infolm.trees import mapping
+
 T = TypeVar("T")
 
 
@@ -79,7 +81,7 @@ class Registry(Mapping[str, type[T]], Generic[T]):
 
 def with_kind(usual: str, tree: Any) -> Any:
     """A section's tree with its kind, the usual one if it does not say its own."""
-    return {"kind": usual, **tree} if isinstance(tree, dict) else tree
+    return {"kind": usual, **tree} if mapping(tree) is not None else tree
 
 
 def _name(kind: type) -> str:

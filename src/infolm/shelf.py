@@ -31,12 +31,20 @@ def parse_yaml(text: str, source: str) -> Any:
         raise InfolmError(f"{source} is not valid YAML: {said}") from error
 
 
+NESTING: dict[type, int] = {
+    yaml.MappingStartEvent: 1,
+    yaml.SequenceStartEvent: 1,
+    yaml.MappingEndEvent: -1,
+    yaml.SequenceEndEvent: -1,
+}
+"""How much deeper the parser is after an event."""
+
+
 def _too_deep(text: str) -> bool:
     """Whether sections are nested beyond `DEEPEST`, by the parser's events, without recursion."""
     depth = 0
     for event in yaml.parse(text, Loader=LOADER):
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
+        depth += NESTING.get(type(event), 0)
         if depth > DEEPEST:
             return True
     return False

@@ -59,6 +59,11 @@ class Between(Section):
         return [self.value(self.low), self.value(self.high)]
 
 
+def short(value: Value) -> str:
+    """A value of a range for a person to read."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 class Choices(Section):
     """One of a few values."""
 

@@ -185,12 +185,13 @@ def _print_tuned(result: dict[str, Any]) -> None:
 
 def _print_keys(result: dict[str, Any]) -> None:
     """The winner's values, the importance of each key, and how the best came down."""
+    from infolm.space import short
     from infolm.studies.tuning.history import BEST, ENOUGH, Tried, improvements
     from infolm.studies.tuning.results import perplexity
 
     values, shares = result["best"]["values"], result["importance"]
     header, order = ["key", "best value"], list(shares or values)
-    rows = [[k, f"{v:.4g}" if isinstance(v := values[k], float) else str(v)] for k in order]
+    rows = [[k, short(values[k])] for k in order]
     if shares:
         header.append("importance")
         rows = [[*row, f"{shares[row[0]]:.0%}"] for row in rows]

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -52,7 +52,6 @@ def variance(
     """
     from infolm.families.base import open_run
     from infolm.families.running.run import LanguageRun
-    from infolm.objectives.monte_carlo import MonteCarloConfig
 
     try:
         import infolm.reports.variance  # noqa: F401
@@ -65,7 +64,7 @@ def variance(
     if picture.suffix != ".png" or not picture.absolute().parent.is_dir():
         raise InfolmError(f"--out {picture}: name a .png file in a folder that exists")
     opened = open_run(run)
-    if isinstance(opened.recipe.objective, MonteCarloConfig):
+    if opened.recipe.objective.kind == "monte-carlo":
         if plain:
             raise InfolmError("--no-baseline is for runs with BMI, and this one has none")
         _compare_estimators(opened, samples or SAMPLES, batches, seed, picture, as_json)
@@ -93,10 +92,8 @@ def _compare_estimators(
     from infolm.reports.variance import draw_signals
     from infolm.training.loop import tensors
 
-    recipe, model = opened.recipe, opened.model
-    own = recipe.objective
-    assert isinstance(own, MonteCarloConfig)
-    assert isinstance(model, LatentModel)
+    recipe, model = opened.recipe, cast(LatentModel, opened.model)
+    own = cast(MonteCarloConfig, recipe.objective)
     configs = _alternatives(own, model.config.latent.kind, _counts(samples))
     feed = recipe.feed.build(opened.corpus, "train", seed)
     batch = tensors(feed.next(), model.embedding.device)

@@ -26,6 +26,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from infolm.errors import InfolmError
+from infolm.trees import fits
 
 
 @dataclass(frozen=True)
@@ -115,12 +116,12 @@ def squad_articles(text: str, path: Path) -> list[SquadArticle]:
     """What SQuAD's JSON holds; `path` is for the errors."""
     try:
         data = json.loads(text)
-    except (RecursionError, ValueError) as error:
-        if not isinstance(error, json.JSONDecodeError):  # too deep, or a number of too many digits
-            raise InfolmError(f"{path} is not of SQuAD's format ({error}): get it again") from error
+    except json.JSONDecodeError as error:
         raise InfolmError(
             f"{path} is not whole JSON ({error.msg} on line {error.lineno:,}): get the file again"
         ) from error
+    except (RecursionError, ValueError) as error:  # too deep, or a number of too many digits
+        raise InfolmError(f"{path} is not of SQuAD's format ({error}): get it again") from error
     try:
         return SquadFile.model_validate(data, strict=True).data
     except ValidationError as error:
@@ -145,7 +146,7 @@ def _misfit(error: ValidationError, data: Any, text: str) -> str:
     question = fault["loc"][:6]  # data, its number, paragraphs, its number, qas, its number
     if len(fault["loc"]) > len(question):
         id = reduce(getitem, question, data).get("id")
-        if isinstance(id, str):
+        if fits(str, id):
             told += f"; the question is on line {squad_line(text, 'id', id):,}"
     return told
 

@@ -87,6 +87,10 @@ class Run(ABC):
     tokenizer: Tokenizer
     model: Any
 
+    def __fspath__(self) -> str:
+        """Its folder, wherever a path is asked for."""
+        return str(self.folder.path)
+
     @classmethod
     def open(cls, path: Path | str) -> Self:
         """The run in a folder, of this family, or a clear refusal."""

@@ -1,6 +1,6 @@
 """An encoder that reads and a decoder that writes (Melis 2023, section 2.3.3)."""
 
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from pydantic import Field
@@ -61,7 +61,7 @@ class EncoderDecoder(RecurrentModel):
     def forward(self, tokens: Tensor | PackedSequence, state: list[State]) -> Output:
         """tokens: (T, B), never packed -> what predicts the token after each, from the separator
         on."""
-        assert isinstance(tokens, Tensor)
+        tokens = cast(Tensor, tokens)
         start = self._decoder_start(tokens)
         rates, drop = self.rates, locked_dropout if self.config.dropout.locked else step_dropout
         x = embedding_dropout(

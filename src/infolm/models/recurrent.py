@@ -19,7 +19,7 @@ from infolm.nn.cells.base import CELLS, Cell, State
 from infolm.nn.cells.mogrifier import GateKind, Mogrifier
 from infolm.nn.dropout import Rates, embedding_dropout, locked_dropout, step_dropout
 from infolm.nn.softmax import Softmax
-from infolm.nn.stack import Connections, Stack
+from infolm.nn.stack import Connections, Stack, unpacked
 from infolm.section import Section
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
@@ -214,9 +214,8 @@ class RecurrentModel(LanguageModel):
     def forward(self, tokens: Tensor | PackedSequence, state: list[State]) -> Output:
         """tokens: (T, B), or packed sentences -> what predicts the token after each."""
         rates, drop = self.rates, locked_dropout if self.config.dropout.locked else step_dropout
-        packed = tokens if isinstance(tokens, PackedSequence) else None
+        rows, packed = unpacked(tokens)
         sizes = packed.batch_sizes if packed else None
-        rows = tokens.data if isinstance(tokens, PackedSequence) else tokens
         x = embedding_dropout(self.embedding, rows, rates.embedding, self.training)
         x = drop(x, rates.input, self.training, sizes)
         hidden, layers, after = self.stack(packed._replace(data=x) if packed else x, state)

@@ -22,6 +22,11 @@ class StackOutput(NamedTuple):
     state: list[State]
 
 
+def unpacked(x: Tensor | PackedSequence) -> tuple[Tensor, PackedSequence | None]:
+    """The rows themselves, and how they are packed, if they are."""
+    return (x.data, x) if isinstance(x, PackedSequence) else (x, None)
+
+
 class Stack(nn.Module):
     """Recurrent layers. With h^l the output of layer l and d^l the same behind `hidden` dropout,
 
@@ -53,9 +58,8 @@ class Stack(nn.Module):
     ) -> StackOutput:
         """x: (T, B, E), already dropped; or sentences of several lengths, packed, of which each
         `copies` that follow each other have the same dropout masks."""
-        packed = x if isinstance(x, PackedSequence) else None
+        x, packed = unpacked(x)
         sizes = packed.batch_sizes if packed else None
-        x = x.data if isinstance(x, PackedSequence) else x
         layers: list[Tensor] = []
         after: list[State] = []
         total: Tensor | None = None

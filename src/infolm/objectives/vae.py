@@ -90,13 +90,11 @@ def kl_weight(config: KlConfig, batches: int) -> float:
     linear: rises to the full weight over `steps` batches (Bowman et al. 2015). cyclical: in cycles
     of `steps` batches, it rises from 0 over the first `rising` share and stays (Fu et al. 2019).
     """
-    match config.schedule:
-        case "constant":
-            share = 1.0
-        case "linear":
-            share = batches / config.steps
-        case "cyclical":
-            share = (batches % config.steps) / (config.rising * config.steps)
+    share = {
+        "constant": 1.0,
+        "linear": batches / config.steps,
+        "cyclical": (batches % config.steps) / (config.rising * config.steps),
+    }[config.schedule]
     return config.weight * min(share, 1.0)
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from infolm.data.ingest import Report
-from infolm.data.stream import StreamConfig
 from infolm.errors import InfolmError, RunError
 from infolm.evaluation import dynamic, suite
 from infolm.evaluation.dynamic import (
@@ -258,7 +257,7 @@ class TunableRun(Run):
                 statistics_settings(options.dynamic_statistics),
             )
         if options.mc:
-            span = self.recipe.feed.bptt if isinstance(self.recipe.feed, StreamConfig) else chunk
+            span = getattr(self.recipe.feed, "bptt", chunk)
             samples = MonteCarloSettings(
                 options.mc, span=span, seed=options.seed, adaptation=options.mc_adaptation
             )

@@ -8,6 +8,7 @@ from typing import Any
 from optuna.trial import FrozenTrial, TrialState
 
 from infolm.errors import RunError
+from infolm.space import short
 from infolm.studies.tuning import history, parallel
 from infolm.studies.tuning.study import Study, with_values
 from infolm.training import checkpoint
@@ -43,7 +44,7 @@ def row(study: Study, trial: FrozenTrial) -> dict[str, Any]:
 
 def describe(study: Study, trial: FrozenTrial) -> str:
     """A finished trial in a line."""
-    values = ", ".join(f"{key} {_short(value)}" for key, value in study.values(trial).items())
+    values = ", ".join(f"{key} {short(value)}" for key, value in study.values(trial).items())
     if trial.state == TrialState.FAIL:
         return f"trial {trial.number} failed: {trial.user_attrs.get('failure')} ({values})"
     if trial.state == TrialState.PRUNED:
@@ -64,10 +65,6 @@ def describe_again(number: int, seed: int, outcome: dict[str, Any]) -> str:
         f"trial {number} with seed {seed}: validation {loss:.4f} nats per token, perplexity "
         f"{perplexity(loss):.2f}"
     )
-
-
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def write_table(study: Study) -> None:
