@@ -7,11 +7,18 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from training_tiny import Silent, quiet, tiny_sentences
 
-from infolm.exports.onnx import State, language_graphs
+from infolm.config import Recipe
+from infolm.data.sentences import Lines
+from infolm.evaluation.latent import encoded
+from infolm.exports.graphs.language import State, language_graphs
+from infolm.exports.graphs.latent import latent_graphs
 from infolm.families.base import open_run
+from infolm.families.train import train
 from infolm.models.base import MODELS
 from infolm.nn.cells.base import CELLS
+from infolm.sentence_vectors import SentenceVectors, vectors
 
 VOCABULARY = 17
 SMALL = {"kind": "recurrent", "hidden": 10, "embedding": 6, "layers": 1}
@@ -90,7 +97,7 @@ def test_both_graphs_are_the_model(name, tmp_path):
 def test_a_run_in_8_bits(infolm, trained, tmp_path):
     """A quarter of the size, but for the names; and close."""
     folder = tmp_path / "new" / "small"
-    done = infolm("export", trained, "--to", "onnx", "--int8", "--out", folder)
+    done = infolm("export", trained, "--to", "onnx", "--weights", "int8", "--out", folder)
     assert (done.code, done.out, done.err) == (0, f"{folder}\n", "")
     described = json.loads((folder / "model.json").read_text())
     run = open_run(trained)
@@ -115,10 +122,91 @@ def test_a_run_in_8_bits(infolm, trained, tmp_path):
     assert not np.allclose(found, true, atol=1e-6)
 
 
+# -- sentence models -------------------------------------------------------------------------
+
+CODES = {
+    "gaussian": {
+        "latent": {"size": 3, "batch_norm": 0.6},
+        "tied": True,
+        "embedding_start": "normal",
+    },
+    "categorical": {
+        "latent": {"kind": "categorical", "variables": 3, "classes": 4, "embedding": 5},
+        "bidirectional": True,
+        "encoder": {"hidden": 6, "cell": "lstm"},
+    },
+    "quantised": {
+        "latent": {"kind": "quantised", "variables": 3, "classes": 4, "embedding": 5},
+        "start": "zeros",
+        "decoder": {"hidden": 7, "layers": 2},
+    },
+}
+SENTENCES = [np.array(words, dtype=int) for words in ([3, 4, 5, 6, 7], [9], [1, 2, 3], [])]
+EOS = 2
+
+
+@pytest.mark.parametrize("kind", CODES)
+@torch.no_grad()
+def test_a_sentence_model_codes_and_writes_as_its_graphs_do(kind, tmp_path):
+    sizes = {"embedding": 8, "encoder": {"hidden": 6}, "decoder": {"hidden": 7}}
+    section = MODELS["sentence"].model_validate(sizes | CODES[kind])
+    model = section.build(VOCABULARY).eval()
+    for parameter in model.parameters():
+        parameter.normal_(std=0.5)
+    described = latent_graphs(model, EOS, tmp_path, int8=False)
+    encoder, start, step = (
+        onnxruntime.InferenceSession(tmp_path / described[name])
+        for name in ("encoder", "start", "step")
+    )
+    names = [output.name for output in encoder.get_outputs()]
+    for sentences in (SENTENCES, SENTENCES[:1], SENTENCES * 10):
+        true = encoded(model, Lines.of(sentences, EOS))
+        tokens, mask = np.zeros((2, len(sentences), 6), int)
+        for i, words in enumerate(sentences):
+            tokens[i, : len(words)], mask[i, : len(words)] = words, 1
+        for read in (tokens, np.where(mask, tokens, 11)):  # whatever stands where the mask is 0
+            given = {"input_ids": read, "attention_mask": mask}
+            found = dict(zip(names, encoder.run(names, given), strict=True))
+            known = {"code": true.centre, "sentence_embedding": vectors(true)}
+            known |= {n: t for n, t in true._asdict().items() if isinstance(t, torch.Tensor)}
+            assert list(known) == names
+            for name, value in known.items():
+                np.testing.assert_allclose(found[name], value, atol=1e-5, rtol=0)
+    code = found["code"]
+    z = torch.from_numpy(code)
+    state = model.initial_state(z)
+    inputs = [each["input"] for each in described["state"]]
+    held = dict(zip(inputs, start.run(inputs, {"code": code}), strict=True))
+    for word in (EOS, 5, 6):
+        given = {"input_ids": np.full(len(code), word), "code": code, **held}
+        log_probs, *after = step.run(None, given)
+        held = dict(zip(inputs, after, strict=True))
+        hidden, state = model.step(torch.full((len(code),), word), z, state)
+        np.testing.assert_allclose(log_probs, model.log_probs(hidden), atol=1e-5, rtol=0)
+
+
+def test_a_run_of_sentences_by_the_command(infolm, tmp_path, small_text):
+    recipe = Recipe.model_validate(tiny_sentences(small_text, max_steps=2, validate_every=2))
+    train(recipe, tmp_path / "run", False, Silent(), quiet)
+    out = tmp_path / "out"
+    given = ["--to", "onnx", "--weights", "int8", "--out", out]
+    done = infolm("export", tmp_path / "run", *given)
+    assert (done.code, done.out, done.err) == (0, f"{out}\n", "")
+    described = json.loads((out / "model.json").read_text())
+    assert described["code"] == {"shape": ["batch", 3], "type": "float32"}
+    run = open_run(tmp_path / "run")
+    sentence = run.tokenizer.encode("the cat sees a dog")
+    encoder = onnxruntime.InferenceSession(out / described["encoder"])
+    given = {"input_ids": sentence[None].astype(int), "attention_mask": np.ones((1, 5), int)}
+    (found,) = encoder.run(["sentence_embedding"], given)
+    true = SentenceVectors(run.model, run.tokenizer).encode(["the cat sees a dog"])
+    np.testing.assert_allclose(found, true, atol=0.05)
+
+
 def test_what_is_refused_leaves_nothing(infolm, trained, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    done = infolm("export", trained, "--to", "transformers", "--int8", "--out", out)
-    assert (done.code, "add --to onnx" in done.err) == (2, True)
+    done = infolm("export", trained, "--to", "transformers", "--weights", "int8", "--out", out)
+    assert (done.code, "option of --to onnx and page" in done.err) == (2, True)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     done = infolm("export", trained, "--to", "onnx", "--out", out)
     assert (done.code, "infolm[onnx]" in done.err, done.err.count("\n")) == (2, True, 1)

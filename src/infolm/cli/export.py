@@ -54,14 +54,10 @@ def export(
             help="Of transformers: the licence that the model card names, such as cc-by-4.0.",
         ),
     ] = None,
-    int8: Annotated[
-        bool | None,
-        typer.Option("--int8", help="Of onnx: weights of 8 bits instead of 32."),
-    ] = None,
     weights: Annotated[
         WeightKind | None,
         typer.Option(
-            help="Of page: matrices as they are, or rounded to int8, a quarter of the size.",
+            help="Of onnx and page: matrices as they are, or in 8 bits, a quarter of the size.",
             show_default="float32",
         ),
     ] = None,
@@ -83,7 +79,8 @@ def export(
                            Of an XLNet the Transformer alone is saved: transformers has no place
                            for the layer between it and the words.
     sentence-transformers  SentenceTransformer reads the folder of an encoder.
-    onnx                   graphs of a language model for onnxruntime: a step and a sequence.
+    onnx                   graphs for onnxruntime: of a language model a step and a sequence, of a
+                           sentence model its encoder and its decoder's step, or an encoder.
     page                   one HTML file with the models of several runs, which a browser opens
                            without a network: surprisals, alternatives, text written on.
     word2vec               a text file with an encoder's vectors of words, for gensim and others.
@@ -96,7 +93,6 @@ def export(
         "pooling": pooling and pooling.value,
         "licence": licence,
         "weights": weights and weights.value,
-        "int8": int8,
         "ngrams": ngrams,
     }
     chosen = made(form, options)

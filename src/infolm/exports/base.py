@@ -11,26 +11,27 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from infolm import files
 from infolm.errors import InfolmError, RunError
 from infolm.families.base import Run, family_of
 from infolm.registry import Registry
 
+Weights = Literal["float32", "int8"]
+"""How exactly matrices are kept, in forms that let one choose: as they are, or in 8 bits."""
+
 
 class Export(ABC):
     """One form.
 
     kind: its name after --to. reads: who reads it, after 'for'. several: whether it holds more than
-    one run. Each option is a field of the subclass, a dataclass; `needs` says of an option what it
-    is of.
+    one run. Each option is a field of the subclass, a dataclass; forms share those of one name.
     """
 
     kind: ClassVar[str]
     reads: ClassVar[str]
     several: ClassVar[bool] = False
-    needs: ClassVar[Mapping[str, str]] = {}
 
     def write(self, run: Run, making: Path, *more: Run) -> None:
         """Write the run's model, and those of `more` runs, as the file or folder `making`, which
@@ -68,13 +69,18 @@ def made(kind: str, options: Mapping[str, Any]) -> Export:
     if kind not in EXPORTS:
         raise InfolmError(f"--to is {', '.join(EXPORTS)}, not '{kind}'")
     given = {name: value for name, value in options.items() if value is not None}
-    form = EXPORTS[kind]
-    own = {field.name for field in fields(form)}  # type: ignore[arg-type]
     for name in given:
-        if name not in own:
-            home = next(each for each in EXPORTS.values() if name in each.needs)
-            raise InfolmError(f"--{name} is of {home.needs[name]}: add --to {home.kind}")
-    return form(**given)
+        homes = [each for each in EXPORTS if name in _options(EXPORTS[each])]
+        if kind not in homes:
+            raise InfolmError(
+                f"--{name} is an option of --to {' and '.join(homes)}, not of --to {kind}: leave "
+                "it out, or take another --to"
+            )
+    return EXPORTS[kind](**given)
+
+
+def _options(form: type[Export]) -> set[str]:
+    return {field.name for field in fields(form)}  # type: ignore[arg-type]
 
 
 def export(run: Run, form: Export, out: Path, *more: Run) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,14 +26,13 @@ from infolm.data.tokens import Tokenizer, word_pattern
 from infolm.errors import InfolmError
 from infolm.evaluation.kneser_ney import KneserNey
 from infolm.evaluation.suite import NGRAM_ORDER
-from infolm.exports.base import EXPORTS, Export
+from infolm.exports.base import EXPORTS, Export, Weights
 from infolm.families.base import Run
 from infolm.families.running.scoring import NgramScorer
 from infolm.nn.cells.base import Cell
 from infolm.nn.recurrence.program import Node, trace
 from infolm.nn.softmax import Softmax
 
-Weights = Literal["float32", "int8"]
 Described = dict[str, Any]
 
 MODULES = ("arrays", "models", "tokens", "scoring", "microscope")
@@ -54,10 +53,6 @@ class Page(Export):
     kind: ClassVar[str] = "page"
     reads: ClassVar[str] = "a browser"
     several: ClassVar[bool] = True
-    needs: ClassVar[dict[str, str]] = {
-        "weights": "a page's matrices",
-        "ngrams": "a page's n-gram model",
-    }
 
     def language(self, run: Run, making: Path, *more: Run) -> None:
         """One file for all runs, side by side."""

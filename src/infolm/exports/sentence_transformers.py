@@ -19,7 +19,6 @@ class SentenceTransformers(Export):
 
     kind: ClassVar[str] = "sentence-transformers"
     reads: ClassVar[str] = "sentence-transformers"
-    needs: ClassVar[dict[str, str]] = {"pooling": "sentence vectors"}
 
     def encoder(self, run: Run, making: Path) -> None:
         try:
@@ -34,7 +33,7 @@ class SentenceTransformers(Export):
 
         sizes = run.model.config
         plain = making.with_name("transformers")  # which is read, and written anew
-        encoder_folder(run, plain)
+        encoder_folder(run, plain, words=False)
         with quiet():
             reader = Transformer(
                 str(plain),

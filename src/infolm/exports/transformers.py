@@ -23,7 +23,6 @@ class Transformers(Export):
 
     kind: ClassVar[str] = "transformers"
     reads: ClassVar[str] = "transformers"
-    needs: ClassVar[dict[str, str]] = {"licence": "the model card"}
 
     def language(self, run: Run, making: Path) -> None:
         """`AutoModelForCausalLM` and `AutoTokenizer` read it, after `import infolm`."""
@@ -33,7 +32,10 @@ class Transformers(Export):
     def encoder(self, run: Run, making: Path) -> None:
         """`AutoModel`, `AutoModelForMaskedLM` and `AutoTokenizer` read it."""
         encoder_folder(run, making)
-        (making / "README.md").write_text(model_card(run, ENCODER_USE, self.licence), "utf-8")
+        # With its word head it is a `BertForMaskedLM`, which has no pooler for `AutoModel`.
+        without = ", add_pooling_layer=False" if run.model.predicts_hidden_words else ""
+        card = model_card(run, ENCODER_USE.format(without=without), self.licence)
+        (making / "README.md").write_text(card, "utf-8")
 
 
 LANGUAGE_USE = """\
@@ -48,7 +50,7 @@ print(tokenizer.decode(model.generate(**prompt, max_new_tokens=20, do_sample=Tru
 ENCODER_USE = """\
 from transformers import AutoModel, AutoTokenizer
 
-model = AutoModel.from_pretrained("FOLDER")
+model = AutoModel.from_pretrained("FOLDER"{without})
 tokenizer = AutoTokenizer.from_pretrained("FOLDER")
 vectors = model(**tokenizer("a sentence", return_tensors="pt")).last_hidden_state
 """
@@ -93,15 +95,20 @@ def language_folder(run: Run, folder: Path) -> None:
         ).save_pretrained(folder)
 
 
-def encoder_folder(run: Run, folder: Path) -> None:
-    """The encoder and its tokenizer."""
+def encoder_folder(run: Run, folder: Path, words: bool = True) -> None:
+    """The encoder and its tokenizer; words: with the head that predicts them, if it has one."""
     from infolm.finetuning.networks import save
     from infolm.models.pretrained import as_transformers
 
+    refuse_word_vectors(run)
     model = run.model
-    if model.config.head == "context":
+    save(as_transformers(model, words), run.tokenizer, model.config.length, folder)
+
+
+def refuse_word_vectors(run: Run) -> None:
+    """Refuse an encoder whose Transformer has learnt nothing."""
+    if run.model.config.head == "context":
         raise InfolmError(
             f"{run.folder.path} has learnt vectors of words and no Transformer, its objective "
             f"being {run.recipe.objective.kind}: take --to word2vec"
         )
-    save(as_transformers(model), run.tokenizer, model.config.length, folder)

@@ -221,6 +221,17 @@ class Encoder(Model):
         """The input vectors of the words, (V, D)."""
         return self.transformer.get_input_embeddings().weight  # type: ignore[operator]
 
+    @property
+    def predicts_hidden_words(self) -> bool:
+        """Whether `hidden_words` has been taught. XLNet's head reads the query stream alone, which
+        is there only while it learns."""
+        return self.config.head == "words" and self.config.architecture == "bert"
+
+    def hidden_words(self, hidden: Tensor) -> Tensor:
+        """ln p of the word behind each of these vectors of the last layer, (..., D) -> (..., V)."""
+        scores = functional.linear(self.head(hidden), self.embedding, self.head.bias)
+        return scores.log_softmax(-1)
+
     def forward(
         self,
         tokens: Tensor,

@@ -552,7 +552,7 @@ class CategoricalLatent(nn.Module):
         )
 
     def forward(self, h: Tensor) -> Categories:
-        logits = wide(self.logits(h)).view(len(h), self.config.variables, self.config.classes)
+        logits = wide(self.logits(h)).view(h.shape[0], self.config.variables, self.config.classes)
         return Categories(logits.log_softmax(-1))
 
     def read(self, z: Tensor) -> Tensor:
@@ -588,8 +588,15 @@ class QuantisedLatent(nn.Module):
         self.register_buffer("total", torch.zeros_like(entries))
 
     def forward(self, h: Tensor) -> Quantised:
-        vectors = wide(self.vectors(h)).view(len(h), self.config.variables, self.config.embedding)
-        distances = torch.cdist(vectors.detach().transpose(0, 1), self.codebook)  # (L, B, C)
+        vectors = wide(self.vectors(h)).view(
+            h.shape[0], self.config.variables, self.config.embedding
+        )
+        mode = "use_mm_for_euclid_dist_if_necessary"
+        if torch.compiler.is_exporting():  # a graph leaves open how many rows there are
+            mode = "use_mm_for_euclid_dist"
+        distances = torch.cdist(
+            vectors.detach().transpose(0, 1), self.codebook, 2, mode
+        )  # (L, B, C)
         codes = distances.argmin(-1).t()
         variables = torch.arange(self.config.variables, device=h.device)
         return Quantised(vectors, codes, self.codebook[variables, codes], self.config.classes)

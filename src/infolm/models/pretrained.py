@@ -101,19 +101,29 @@ def _renamed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def as_transformers(model: Encoder) -> "PreTrainedModel":
+def as_transformers(model: Encoder, words: bool = True) -> "PreTrainedModel":
     """The encoder as a model of `transformers`, to be saved.
 
-    A BERT with a word head is a `BertForMaskedLM`, any other a `BertModel` without pooler. An XLNet
-    is an `XLNetModel`: its word head stays behind, as `XLNetLMHeadModel` has no place for the layer
-    between the last hidden one and the words.
+    A BERT with a word head is a `BertForMaskedLM`, unless it is to be without `words`; any other a
+    `BertModel`. An XLNet is an `XLNetModel`: its word head stays behind, as `XLNetLMHeadModel` has
+    no place for the layer between the last hidden one and the words.
     """
-    from transformers import BertForMaskedLM
+    from transformers import BertForMaskedLM, BertModel
 
-    if model.config.architecture == "xlnet" or model.config.head != "words":
+    if model.config.architecture == "xlnet":
         return model.transformer
-    network = BertForMaskedLM(model.transformer.config)
-    network.bert.load_state_dict(model.transformer.state_dict())
+    config, weights = model.transformer.config, model.transformer.state_dict()
+    if not (words and model.predicts_hidden_words):
+        network = BertModel(config)
+        # `AutoModel` has a pooler, and draws one at random where the folder has none. This one
+        # gives tanh of the vector of [CLS].
+        hidden = model.config.hidden
+        weights |= {"pooler.dense.weight": torch.eye(hidden)}
+        weights |= {"pooler.dense.bias": torch.zeros(hidden)}
+        network.load_state_dict(weights)
+        return network.eval()
+    network = BertForMaskedLM(config)
+    network.bert.load_state_dict(weights)
     predictions = network.cls.predictions
     predictions.transform.dense.load_state_dict(model.head.dense.state_dict())
     predictions.transform.LayerNorm.load_state_dict(model.head.norm.state_dict())

@@ -214,14 +214,14 @@ class SentenceModel(LatentModel):
     def initial_state(self, z: Tensor) -> list[State]:
         """The decoder's state before <eos>, of codes z (B, ...)."""
         if self.start is None:
-            return self.decoder.initial_state(len(z))
+            return self.decoder.initial_state(z.shape[0])
         parts = iter(self.start(self.latent.read(z)).split(_state_sizes(self.decoder), 1))
         zeros = self.decoder.initial_state(0)
         return [tuple(next(parts)[None].contiguous() for _ in layer) for layer in zeros]
 
     def step(self, words: Tensor, z: Tensor, state: list[State]) -> tuple[Tensor, list[State]]:
         """One word (B,) further: what predicts the next, (B, H), and the state. No dropout."""
-        x = torch.cat([self._scaled(self.embedding[words]), self.latent.read(z)], 1)[None]
+        x = torch.cat([self.scaled(self.embedding[words]), self.latent.read(z)], 1)[None]
         hidden, _, after = self.decoder(x, state)
         return hidden[0], after
 
@@ -229,10 +229,10 @@ class SentenceModel(LatentModel):
         self, rows: Tensor, sizes: Sequence[int], config: CoderConfig, rates: Rates
     ) -> Tensor:
         drop = locked_dropout if config.dropout.locked else step_dropout
-        x = self._scaled(embedding_dropout(self.embedding, rows, rates.embedding, self.training))
+        x = self.scaled(embedding_dropout(self.embedding, rows, rates.embedding, self.training))
         return drop(x, rates.input, self.training, torch.tensor(sizes))
 
-    def _scaled(self, rows: Tensor) -> Tensor:
+    def scaled(self, rows: Tensor) -> Tensor:
         """Rows of the embedding as both sides read them."""
         return rows if self.read_scale == 1 else self.read_scale * rows
 
