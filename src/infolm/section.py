@@ -1,6 +1,7 @@
 """The base of every section of a recipe."""
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -17,6 +18,23 @@ def nearest(word: object, words: Iterable[str]) -> str:
     spelt = {each.casefold(): each for each in words}
     match = difflib.get_close_matches(str(word).casefold(), spelt, n=1, cutoff=0.5)
     return f", did you mean '{spelt[match[0]]}'?" if match else ""
+
+
+THOUSANDS = {"G": 10**9, "M": 10**6, "k": 10**3}
+
+
+def count(value: Any) -> Any:
+    """'24M' -> 24000000; what is no such word is left to the type's own check."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMG])", value) if isinstance(value, str) else None
+    return round(float(match[1]) * THOUSANDS[match[2]]) if match else value
+
+
+def in_short(number: int) -> str:
+    """24000000 -> '24M'; where it is no round number, all its digits."""
+    for letter, size in THOUSANDS.items():
+        if number % size == 0:
+            return f"{number // size}{letter}"
+    return str(number)
 
 
 class Section(BaseModel):

@@ -61,14 +61,14 @@ def test_words_begin_uniform_unless_the_recipe_says_otherwise(tied):
     expected = torch.empty(2000, 64).uniform_(-0.1, 0.1)
     assert torch.equal(made.embedding, expected)
     words = torch.arange(7)
-    assert torch.equal(made._scaled(made.embedding[words]), made.embedding[words])
+    assert torch.equal(made.scaled(made.embedding[words]), made.embedding[words])
 
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_words_are_read_as_normal_at_the_start(tied):
     """Of 128,000 values: mean 0, variance 1, fourth moment 3, within four standard errors."""
     made = begun(tied=tied, embedding_start="normal")
-    read = made._scaled(made.embedding).detach().double()
+    read = made.scaled(made.embedding).detach().double()
     count = read.numel()
     assert abs(read.mean()) < 4 / math.sqrt(count)
     assert abs(read.square().mean() - 1) < 4 * math.sqrt(2 / count)

@@ -69,6 +69,14 @@ def export(
             show_default="ngrams",
         ),
     ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WORDS",
+            help="The weights after so many words, such as 1M, of train.exposure.",
+            show_default="the best weights",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Save a trained model for other programs.
@@ -96,8 +104,23 @@ def export(
         "ngrams": ngrams,
     }
     chosen = made(form, options)
-    opened = [open_run(run) for run in runs]
+    words = _words(at)
+    opened = [open_run(run, words) for run in runs]
     write(opened[0], chosen, out, *opened[1:])
     named = [str(run) for run in runs]
     told = {"run": named[0] if len(named) == 1 else named, "as": form, "out": str(out)}
     print(json.dumps(told) if as_json else out)
+
+
+def _words(at: str | None) -> int | None:
+    """'1M' or '1000000' as a number."""
+    from infolm.errors import InfolmError
+    from infolm.section import count
+
+    if at is None:
+        return None
+    number = count(at)
+    try:
+        return int(number)
+    except ValueError:
+        raise InfolmError(f"--at is a number of words, such as 1M, not '{at}'") from None

@@ -27,7 +27,7 @@ def model_card(run: Run, use: str, licence: str | None = None) -> str:
         use.rstrip(),
         "```",
         "",
-        *_measurements(run.folder.measurements),
+        *_measured(run),
         "## Recipe",
         "",
         "```yaml",
@@ -42,6 +42,13 @@ def _text(run: Run) -> str:
     """What it was trained on; of a person's own file only its name."""
     data = run.recipe.data
     return data.path.name if data.path else str(data.corpus)
+
+
+def _measured(run: Run) -> list[str]:
+    """The measurements, which are of the best weights alone."""
+    if run.at is None:
+        return _measurements(run.folder.measurements)
+    return [f"These are the weights after {run.at:,} words of training text were read.", ""]
 
 
 def _measurements(path: Path) -> list[str]:

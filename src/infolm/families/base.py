@@ -26,6 +26,7 @@ from infolm.models.base import Capability, Model
 from infolm.objectives.base import Objective, Setup
 from infolm.registry import Registry
 from infolm.reports.history import History
+from infolm.section import count, in_short
 from infolm.training import checkpoint
 from infolm.training.device import one_device
 from infolm.training.loop import Term, Validation
@@ -80,12 +81,16 @@ class Writing(NamedTuple):
 
 @dataclass(frozen=True)
 class Run(ABC):
-    """A run's folder opened for use: recipe, vocabulary and best weights, in evaluation mode."""
+    """A run's folder opened for use: recipe, vocabulary and best weights, in evaluation mode.
+
+    at: where the weights are not the best but those after so many words, of `train.exposure`.
+    """
 
     folder: RunFolder
     recipe: Recipe
     tokenizer: Tokenizer
     model: Any
+    at: int | None = None
 
     def __fspath__(self) -> str:
         """Its folder, wherever a path is asked for."""
@@ -227,24 +232,36 @@ def family_of(recipe: Recipe) -> Family:
     return FAMILIES[recipe.model.capability]()
 
 
-def open_run(path: Path | str) -> Run:
-    """The run in a folder, of whichever family, or a clear refusal."""
+def open_run(path: Path | str, at: int | None = None) -> Run:
+    """The run in a folder, of whichever family, or a clear refusal; at: as of `Run`."""
     folder = RunFolder.existing(Path(path))
     recipe = recipe_of(folder)
-    if not folder.model.exists():
+    if at is not None and not folder.exposed(at).exists():
+        raise _not_kept(folder, at)
+    if at is None and not folder.model.exists():
         raise InfolmError(
             f"{path} has no model yet: its training ended before the first validation; "
             f"go on with `infolm train {path} --resume`"
         )
-    vouched = folder.verify(folder.tokenizer, folder.model)
+    weights = folder.model if at is None else folder.exposed(at)
+    vouched = folder.verify(folder.tokenizer, folder.model) and at is None
     tokenizer = Tokenizer.load(folder.tokenizer)
     refuse_giants(of_model(recipe, len(tokenizer)))
     model = recipe.model.build(len(tokenizer), tokenizer)
-    checkpoint.load_weights(folder.model, model, vouched)
+    checkpoint.load_weights(weights, model, vouched)
     family = family_of(recipe)
     family.opened(recipe, model)
     one_device("auto").to_device(model)
-    return family.run(folder, recipe, tokenizer, model.eval())
+    return family.run(folder, recipe, tokenizer, model.eval(), at)
+
+
+def _not_kept(folder: RunFolder, at: int) -> InfolmError:
+    found = [path.stem.partition("_")[2] for path in folder.exposure.glob("chck_*.safetensors")]
+    there = ", ".join(sorted(found, key=count)) or "none"
+    return InfolmError(
+        f"{folder.path} kept no weights at {in_short(at)} words (there are: {there}): set "
+        "train.exposure when you train"
+    )
 
 
 def build_terms(recipe: Recipe, corpus: Corpus, model: Model) -> list[Term]:

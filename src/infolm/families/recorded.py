@@ -20,6 +20,7 @@ FREE_TO_CHANGE = {
     "checkpoint_seconds",
     "log_every",
     "samples",
+    "exposure",
     "accelerator",
 }
 """Keys of `train` that a resumed run may have otherwise than when it began."""

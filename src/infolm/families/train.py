@@ -108,6 +108,7 @@ def _train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Re
             family.judge(recipe, model, corpus),
             recipe.optimiser.l2_penalty,
             family.sampler(recipe, model, corpus) if recipe.train.samples else None,
+            corpus.splits["train"].words,
         )
         watcher.say(_plan(recipe, corpus, model, terms, cells, out))
         if done := own_text.described(recipe.data, corpus):

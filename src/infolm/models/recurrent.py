@@ -1,10 +1,9 @@
 """The recurrent language model: an embedding, a stack of cells, a softmax."""
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeVar
 
 import torch
 from pydantic import BeforeValidator, Field, model_validator
@@ -20,21 +19,13 @@ from infolm.nn.cells.mogrifier import GateKind, Mogrifier
 from infolm.nn.dropout import Rates, embedding_dropout, locked_dropout, step_dropout
 from infolm.nn.softmax import Softmax
 from infolm.nn.stack import Connections, Stack, unpacked
-from infolm.section import Section
+from infolm.section import Section, count
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
 if TYPE_CHECKING:
     CellName = str
 else:
     CellName = CELLS.name()
-
-
-def count(value: Any) -> Any:
-    """'24M' -> 24000000; what is no such word is left to the type's own check."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMG])", value) if isinstance(value, str) else None
-    if not match:
-        return value
-    return round(float(match[1]) * {"k": 1e3, "M": 1e6, "G": 1e9}[match[2]])
 
 
 class DropoutConfig(Section):

@@ -19,10 +19,11 @@ from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError
 from infolm.models.base import MODELS, ModelConfig
 from infolm.models.language import LanguageModel, Output
-from infolm.models.recurrent import DropoutConfig, Rate, SoftmaxConfig, count
+from infolm.models.recurrent import DropoutConfig, Rate, SoftmaxConfig
 from infolm.nn.draws import drawing_again
 from infolm.nn.dropout import Rates, embedding_dropout, locked_dropout, step_dropout
 from infolm.nn.softmax import Softmax
+from infolm.section import count
 
 BASE = 10_000.0
 """Of the rotary angles: the slowest pair of columns turns once in 2 pi BASE positions."""

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from torch import nn, optim
 
 from infolm.averaging.base import MEAN, RAW, Averager
@@ -24,7 +24,7 @@ from infolm.nn.draws import drawing
 from infolm.objectives.base import Estimate, Learner, Objective, Stateful
 from infolm.optimisation.optimisers import load_optimiser
 from infolm.optimisation.schedule import Schedule
-from infolm.section import Section
+from infolm.section import Section, count, in_short
 from infolm.training import checkpoint, processes
 from infolm.training.parts import Parts
 from infolm.training.run import Log, RunFolder
@@ -63,6 +63,11 @@ class TrainConfig(Section):
     )
     samples: int = Field(
         0, ge=0, description="texts that a language model writes to the log at each validation"
+    )
+    exposure: tuple[Annotated[int, BeforeValidator(count), Field(ge=1)], ...] = Field(
+        (),
+        description="numbers of words read, such as [1M, 2M], after which the weights are kept for "
+        "`infolm export --at`; words stand between white space",
     )
     log_every: int = Field(20, ge=1, description="steps between records in metrics.jsonl")
     accumulate: int = Field(
@@ -147,8 +152,11 @@ class Loop:
     """Trains `model` on the sum of `terms` and leaves the best weights in the run's folder.
 
     A step draws a batch from each term's feed, adds the weighted losses, and takes one step of the
-                self.run_folder.save_model(self.model.state_dict())
-            samples = self.sampler() if self.sampler else []
+    optimiser, and of that of each term that learns itself. `validate` measures the present weights;
+    `judge`, if given, gives the losses that the averager goes by in the place of those; `sampler`
+    writes texts with the weights that a validation chose; `words` are in a pass over the main
+    feed's text, for `config.exposure`. Everything that decides what comes next is in `state_dict`,
+    so that a run that is killed and resumed ends with the same bytes as one left alone.
 
     With `config.recover`, a loss that is no longer finite, or a validation loss that has blown up,
     is no end: weights, optimiser and averager go back to the best validation (or to the start), the
@@ -171,6 +179,7 @@ class Loop:
         judge: Callable[[], float] | None = None,
         l2_penalty: float = 0.0,
         sampler: Callable[[], list[str]] | None = None,
+        words: int = 0,
     ) -> None:
         self.fabric, self.model, self.optimiser = fabric, model, optimiser
         self.parts = Parts(config.accumulate)
@@ -183,7 +192,7 @@ class Loop:
         }
         self.validate, self.config, self.clip = validate, config, clip or math.inf
         self.judge, self.l2_penalty, self.sampler = judge, l2_penalty, sampler
-        self.run_folder, self.watcher = run, watcher
+        self.run_folder, self.watcher, self.words = run, watcher, words
         self.base_rates = [group["lr"] for group in optimiser.param_groups]
         self.step = 0
         self.losses: list[float] = []  # of every validation
@@ -200,8 +209,9 @@ class Loop:
             self._save_best()
         with self.run_folder.log(self.step) as log, _interruptible() as interrupted:
             while not self.finished():
-                epoch = self.terms[0].feed.epoch
+                epoch, words = self.terms[0].feed.epoch, self.words_read()
                 taken = self._take_step()
+                self._keep_exposed(words)
                 if taken is None:
                     self._recover(log, "the loss was no longer a finite number")
                     continue
@@ -224,6 +234,11 @@ class Loop:
                     raise Interrupted
         if (unused := self.averager.unused()) is not None:
             self.watcher.say(unused)
+        if missed := [each for each in self.config.exposure if each > self.words_read()]:
+            self.watcher.say(
+                f"training ended after {self.words_read():,} words, so no weights were kept at "
+                f"{', '.join(map(in_short, missed))}"
+            )
         return min(self.losses)
 
     def finished(self) -> bool:
@@ -241,6 +256,21 @@ class Loop:
         if self.config.max_steps:
             share = max(share, self.step / self.config.max_steps)
         return min(share, 1.0)
+
+    def words_read(self) -> int:
+        """Words of the main feed's text read so far: as many passes, and parts of one, as it has
+        done. So it follows from the feed's state alone, which a resumed run has too."""
+        feed = self.terms[0].feed
+        return int((feed.epoch + feed.fraction()) * self.words)
+
+    def _keep_exposed(self, before: int) -> None:
+        """Keep the weights where this step has read one of `config.exposure`: the longest average
+        there is, else the iterate."""
+        for words in self.config.exposure:
+            if before < words <= self.words_read():
+                with self.averager.swapped_in(self.averager.candidates()[-1]):
+                    self.run_folder.save_exposed(words, self.model.state_dict())
+                self.watcher.say(f"step {self.step:,}: {in_short(words)} words read, weights kept")
 
     def _take_step(self) -> Taken | None:
         """One step of the optimiser on the sum of the terms.

@@ -9,6 +9,7 @@ metrics.jsonl      a record a line: steps, validations, events; lines that a dam
                    left unreadable are put aside in metrics.damaged.jsonl
 bmi.safetensors    what a regulariser learnt beside those weights: its critic
 checkpoints/       the whole state, to resume from; with train.recover, that of the best validation
+exposure/          the weights after so many words were read, of train.exposure
 tensorboard/       the same numbers for TensorBoard
 measurements.json  what `infolm evaluate` found
 cache.json         the neural cache's settings, tuned on the validation split; likewise
@@ -36,6 +37,7 @@ from filelock import FileLock, Timeout
 from infolm import files
 from infolm.errors import InfolmError
 from infolm.metrics import EVENT, Described, describe
+from infolm.section import in_short
 from infolm.training import checkpoint
 from infolm.training.manifest import Manifest, altered, sha256
 from infolm.trees import fits
@@ -73,6 +75,7 @@ class RunFolder:
         self.damaged_metrics = path / "metrics.damaged.jsonl"
         self.checkpoints = path / "checkpoints"
         self.best = self.checkpoints / "best.safetensors"
+        self.exposure = path / "exposure"
         self.tensorboard = path / "tensorboard"
         self.measurements = path / "measurements.json"
         self.cache = self.tuned("cache")
@@ -120,6 +123,17 @@ class RunFolder:
         files.refuse_link(self.checkpoints)
         self.checkpoints.mkdir(exist_ok=True)
         checkpoint.save(self.best, state)
+
+    def exposed(self, words: int) -> Path:
+        """Where the weights after so many words are kept. BabyLM's evaluation looks for a branch
+        of this name."""
+        return self.exposure / f"chck_{in_short(words)}.safetensors"
+
+    def save_exposed(self, words: int, weights: dict[str, Any]) -> None:
+        """Keep the weights after so many words; a resumed run writes the same again."""
+        files.refuse_link(self.exposure)
+        self.exposure.mkdir(exist_ok=True)
+        checkpoint.save(self.exposed(words), weights)
 
     def log(self, step: int) -> "Log":
         """The metrics, resumed behind `step`."""
@@ -185,7 +199,7 @@ class RunFolder:
             files.refuse_links(path)
         else:
             raise InfolmError(f"{path} is not a run's folder: it has no recipe.yaml")
-        for folder in (path, run.checkpoints):
+        for folder in (path, run.checkpoints, run.exposure):
             files.sweep(folder)
         return run
 
@@ -212,6 +226,9 @@ class ReadOnlyRun(RunFolder):
         return
 
     def save_best(self, state: dict[str, Any]) -> None:
+        return
+
+    def save_exposed(self, words: int, weights: dict[str, Any]) -> None:
         return
 
     def log(self, step: int) -> "NoLog":
