@@ -15,7 +15,7 @@ def small(recipe: Recipe, variant: str, text: Path) -> list[str]:
     text: a file of short lines, to which the tokens are added that end a sentence.
     """
     text.write_text(text.read_text().replace(" number", " . ! ? number"))
-    types = 200 if recipe.data.tokens == "wordpiece" else "null"
+    types = {"wordpiece": 200, "bpe": 300}.get(recipe.data.tokens, "null")
     read = [f"data.path={text}", f"data.vocabulary={types}"]
     if recipe.data.reverse_copy:
         sizes = {"length": 5, "types": 100, "examples": 20, "held_out": 5}

@@ -62,7 +62,7 @@ class DataConfig(Section):
     path: Path | None = Field(
         None,
         description="your own UTF-8 text instead: a file, split 90:5:5 for you, or a folder with "
-        "files named train, valid and test",
+        "files, or folders of files, named train, valid and test",
     )
     train_lines: int | None = Field(
         None, ge=1, description="learn from the first so many lines of the training split alone"

@@ -22,10 +22,10 @@ class Download:
 class CorpusInfo:
     """A registered corpus.
 
-    files: the file of each split in `folder`, or one file for all three, or those that the splits
-    are made from; without `downloads` it is a person who puts them there. sizes: of one file for
-    all three, the bytes of each split. A zip archive holds files of those names, in whatever
-    folder.
+    files: the file of each split in `folder`, or one file for all three, or those of a folder for
+    each split, which are joined, or those that the splits are made from; without `downloads` it is
+    a person who puts them there. sizes: of one file for all three, the bytes of each split. A zip
+    archive holds files of those names, in whatever folder.
     """
 
     name: str
@@ -53,6 +53,14 @@ _MAHONEY = "http://mattmahoney.net/dc"
 _SHEN = "https://raw.githubusercontent.com/shentianxiao/language-style-transfer/master/data/yelp"
 _SYNTHETIC = "infolm.data.synthetic"
 _MWC = "http://k-kawakami.com/research/mwc"
+_BABYLM = (
+    "bnc_spoken",
+    "childes",
+    "gutenberg",
+    "open_subtitles",
+    "simple_wiki",
+    "switchboard",
+)
 
 
 def _mwc(language: str) -> tuple[str, ...]:
@@ -229,6 +237,21 @@ _REGISTRY = (
                 "3509f6573411bbda2d5c071ed72ad276c12356c15c06205b8fdf74b217970c61",
                 1_603_395,
             ),
+        ),
+    ),
+    CorpusInfo(
+        name="babylm-10m",
+        title="BabyLM's strict-small track: 10 million words that children hear, by hand",
+        licence="each source its own",
+        source="https://babylm.github.io",
+        tokens="bpe",
+        types=8_000,  # as many as one learns
+        pretokenised=False,
+        folder="babylm",
+        files=tuple(
+            f"{folder}/{source}.{ending}"
+            for folder, ending in (("train_10M", "train"), ("dev", "dev"), ("test", "test"))
+            for source in _BABYLM
         ),
     ),
     CorpusInfo(

@@ -2,13 +2,14 @@
 
 A registered corpus is looked for in `$INFOLM_DATA/<folder>`, then in the user's data folder, and
 else downloaded, its SHA-256 checked. One's own text is a file, split 90 : 5 : 5 at line ends, or a
-folder with a train, a valid and a test file.
+folder with a train, a valid and a test file, or with folders of those names.
 """
 
 import hashlib
 import json
 import mmap
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -88,7 +89,7 @@ def find(name: str | None) -> CorpusInfo:
 def own_texts(path: Path, lines: Lines = "sentences") -> dict[str, Text]:
     """The splits of a person's own text, its lines taken for what they are."""
     if path.is_dir():
-        texts = {split: Text.whole(_named(path, split)) for split in SPLITS}
+        texts = {split: Text.whole(_joined(_named(path, split))) for split in SPLITS}
         for text in texts.values():
             _refuse_empty(text.path)
         if lines != "sentences":
@@ -129,7 +130,7 @@ def read_lines(path: Path) -> Iterator[str]:
 
 def own_file(path: Path) -> Path:
     """The file of one's own text, of a folder that of the training split."""
-    return _named(path, "train") if path.is_dir() else path
+    return _joined(_named(path, "train")) if path.is_dir() else path
 
 
 def _refuse_empty(path: Path) -> None:
@@ -141,19 +142,48 @@ _NAMES = {"train": {"train"}, "valid": {"valid", "validation", "dev"}, "test": {
 
 
 def _named(folder: Path, split: str) -> Path:
-    """The file of a split: `train`, `train.txt`, `ptb.train.txt`, `wiki.train.tokens` ..."""
+    """The file of a split, `train`, `train.txt`, `ptb.train.txt`, `wiki.train.tokens` ..., or the
+    folder of its files, `train`, `train_10M` ..."""
     found = [
         path
         for path in sorted(folder.iterdir())
-        if path.is_file() and _NAMES[split] & set(path.name.lower().split("."))
+        if _NAMES[split] & set(re.split(r"[._]" if path.is_dir() else r"[.]", path.name.lower()))
     ]
     if len(found) == 1:
         return found[0]
     names = "no file" if not found else ", ".join(path.name for path in found)
     raise InfolmError(
-        f"{folder} must hold one file for each of train, valid and test, but has {names} "
-        f"for {split}: name it for instance {split}.txt."
+        f"{folder} must hold one file, or one folder of files, for each of train, valid and test, "
+        f"but has {names} for {split}: name it for instance {split}.txt."
     )
+
+
+def _joined(path: Path) -> Path:
+    """A file as it is; of a folder all files in the order of their names, one after the other."""
+    if not path.is_dir():
+        return path
+    parts = [each for each in sorted(path.iterdir()) if each.is_file() and each.name[0] != "."]
+    if not parts:
+        raise InfolmError(f"{path} has no file: put the texts of this split there.")
+    return _one_after_the_other(parts)
+
+
+def _one_after_the_other(parts: list[Path]) -> Path:
+    """Several texts as one, made once and kept where a person can read it; lines are ended."""
+    source = hashlib.sha256("".join(map(digest, parts)).encode()).hexdigest()
+    made = cache_folder() / "texts" / "own" / f"{parts[0].parent.name}-{source[:16]}.txt"
+    if not made.exists():
+        made.parent.mkdir(parents=True, exist_ok=True)
+        with store.atomic(made) as file:
+            for path in parts:
+                last = b"\n"
+                with path.open("rb") as part:
+                    while data := part.read(2**20):
+                        file.write(data)
+                        last = data[-1:]
+                if last != b"\n":
+                    file.write(b"\n")
+    return made
 
 
 def _split_file(path: Path) -> dict[str, Text]:
@@ -204,6 +234,10 @@ def known_texts(info: CorpusInfo, tokens: Kind, report: Report) -> dict[str, Tex
         _refuse_empty(path)
     if info.name == "yelp":
         return _reviews(paths)
+    if len(folders := {path.parent: None for path in paths}) == len(SPLITS):
+        of_splits = [[path for path in paths if path.parent == each] for each in folders]
+        whole = map(_one_after_the_other, of_splits)
+        return {split: Text.whole(path) for split, path in zip(SPLITS, whole, strict=True)}
     if not info.sizes:
         return {split: Text.whole(path) for split, path in zip(SPLITS, paths, strict=True)}
     train, valid, _ = info.sizes
