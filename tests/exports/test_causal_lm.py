@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from language_models import KINDS, VOCABULARY, section, spread
 from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments, pipeline
 
 from infolm.causal_lm import IGNORED, InfolmForCausalLM
@@ -12,29 +13,13 @@ from infolm.causal_lm_config import InfolmConfig
 from infolm.errors import InfolmError
 from infolm.families.base import open_run
 from infolm.finetuning.networks import quiet
-from infolm.models.base import MODELS
-
-VOCABULARY = 17
-SMALL = {"hidden": 16, "embedding": 12, "layers": 2, "heads": 2, "context": 9}
-KINDS = [
-    kind
-    for kind, config in MODELS.items()
-    if config.capability == "language" and config.reads_sentences
-]
 
 
 @pytest.fixture(params=KINDS)
 def network(request):
-    fields = MODELS[request.param].model_fields
-    sizes = {name: size for name, size in SMALL.items() if name in fields}
     torch.manual_seed(1)
     ids = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
-    network = InfolmForCausalLM(InfolmConfig({"kind": request.param, **sizes}, VOCABULARY, **ids))
-    with torch.no_grad():
-        for parameter in network.parameters():  # nothing so small that a mistake would hide
-            if parameter.ndim > 1:
-                parameter.normal_(std=0.4)
-    return network.eval()
+    return spread(InfolmForCausalLM(InfolmConfig(section(request.param), VOCABULARY, **ids)))
 
 
 def text(batch, steps, seed=2):
@@ -200,10 +185,16 @@ print(type(m).__name__)
 """
     orders = [("import infolm", "from transformers import AutoModelForCausalLM")]
     orders.append(orders[0][::-1])
-    for first, second in orders:
-        code = program.format(first=first, second=second, folder=str(folder))
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-        assert done.stdout.strip() == "InfolmForCausalLM", done.stderr
+    codes = [program.format(first=a, second=b, folder=str(folder)) for a, b in orders]
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for code in codes
+    ]
+    for process in both:
+        out, err = process.communicate()
+        assert out.strip() == "InfolmForCausalLM", err
 
 
 def test_infolm_alone_imports_neither_library():

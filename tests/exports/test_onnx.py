@@ -7,6 +7,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from language_models import VOCABULARY, spread
 from training_tiny import Silent, quiet, tiny_sentences
 
 from infolm.config import Recipe
@@ -20,7 +21,6 @@ from infolm.models.base import MODELS
 from infolm.nn.cells.base import CELLS
 from infolm.sentence_vectors import SentenceVectors, vectors
 
-VOCABULARY = 17
 SMALL = {"kind": "recurrent", "hidden": 10, "embedding": 6, "layers": 1}
 MODELS_TRIED = {
     **{cell: {"cell": cell} for cell in CELLS},
@@ -39,11 +39,7 @@ def built(name):
     given = SMALL | MODELS_TRIED[name]
     fields = MODELS[given["kind"]].model_fields
     section = {key: value for key, value in given.items() if key in fields}
-    model = MODELS[given["kind"]].model_validate(section).build(VOCABULARY).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():  # nothing so small that a mistake would hide
-            parameter.normal_(std=0.4)
-    return model
+    return spread(MODELS[given["kind"]].model_validate(section).build(VOCABULARY), least=1)
 
 
 class Graphs:
@@ -150,9 +146,7 @@ EOS = 2
 def test_a_sentence_model_codes_and_writes_as_its_graphs_do(kind, tmp_path):
     sizes = {"embedding": 8, "encoder": {"hidden": 6}, "decoder": {"hidden": 7}}
     section = MODELS["sentence"].model_validate(sizes | CODES[kind])
-    model = section.build(VOCABULARY).eval()
-    for parameter in model.parameters():
-        parameter.normal_(std=0.5)
+    model = spread(section.build(VOCABULARY), 0.5, least=1)
     described = latent_graphs(model, EOS, tmp_path, int8=False)
     encoder, start, step = (
         onnxruntime.InferenceSession(tmp_path / described[name])

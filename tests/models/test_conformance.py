@@ -5,20 +5,12 @@ A new kind of model is tested here by being registered.
 
 import pytest
 import torch
+from language_models import KINDS, VOCABULARY, section, spread
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 from infolm.models.base import MODELS
 from infolm.models.language import LanguageModel
 from infolm.training import checkpoint
-
-VOCABULARY = 17
-SMALL = {"hidden": 16, "embedding": 12, "layers": 2, "heads": 2, "context": 9}
-"""Sizes by the names that sections give them; a section takes those that it has."""
-KINDS = [
-    kind
-    for kind, config in MODELS.items()
-    if config.capability == "language" and config.reads_sentences
-]
 
 
 @pytest.fixture(params=KINDS)
@@ -27,16 +19,9 @@ def kind(request):
 
 
 def make(kind, **settings):
-    fields = MODELS[kind].model_fields
-    sizes = {name: size for name, size in SMALL.items() if name in fields}
     torch.manual_seed(1)
-    model = MODELS[kind].model_validate({"kind": kind, **sizes, **settings}).build(VOCABULARY)
-    model = model.double().eval()
-    with torch.no_grad():
-        for parameter in model.parameters():  # nothing so small that a mistake would hide
-            if parameter.ndim > 1:
-                parameter.normal_(std=0.4)
-    return model
+    model = MODELS[kind].model_validate(section(kind, **settings)).build(VOCABULARY)
+    return spread(model.double())
 
 
 def text(steps, batch, seed=2):
