@@ -287,6 +287,26 @@ def test_whole_numbers_are_near_and_said(trained, browser, tmp_path):
     assert "int8" in seen.page.locator("#convention").inner_text()
 
 
+def test_each_model_reads_the_first_text_once(trained, browser, tmp_path):
+    runs = [open_run(trained), as_run(trained, "other", RecurrentConfig(**SIZES))]
+    page = browser.new_context().new_page()
+    page.add_init_script(
+        """globalThis.again = 0;
+        const replace = Element.prototype.replaceWith;
+        Element.prototype.replaceWith = function (...nodes) {
+            again++;
+            replace.apply(this, nodes);
+        };"""
+    )
+    page.goto(written(runs, tmp_path).as_uri())
+    page.wait_for_selector("body[data-ready=yes]")
+    assert page.locator(".panel .word").count() > 3
+    assert page.evaluate("again") == 0
+    assert page.evaluate("performance.getEntriesByName('first words').length") == 1
+    page.select_option("#unit", "nats")  # which every panel shows anew
+    page.wait_for_function("again >= 3")
+
+
 def test_only_the_page_takes_several_runs(trained, infolm, tmp_path):
     done = infolm("export", trained, trained, "--to", "transformers", "--out", tmp_path / "out")
     assert done.code == 2

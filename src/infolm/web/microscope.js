@@ -79,7 +79,7 @@ async function open() {
     frame.append(element("p", { class: "about" }, about), body, total);
     at("panels").append(frame);
     at("writer").append(element("option", { value: i }, name));
-    panels.push({ name, body, total, scored: [], reader: null });
+    panels.push({ name, body, total, scored: [], reader: null, read: "", seconds: 0 });
     body.addEventListener("keydown", moved);
   }
   for (const [i, panel] of panels.entries()) {
@@ -93,15 +93,20 @@ async function open() {
   document.body.dataset.ready = "yes";
 }
 
-/** Score the text under every model that is open, and draw what is known as soon as it is. */
+/** What a panel's numbers and shades depend on. */
+const asked = () => JSON.stringify([at("text").value, settings(), at("unit").value, darkness.matches]);
+
+/** Score the text under every open model that has not read it, and draw what is known as soon as it is. */
 async function refresh() {
   const own = ++turn;
-  const began = performance.now();
+  const now = asked();
   document.body.dataset.scored = "no";
   texts = at("text").value.split("\n").filter((line) => line.trim());
   const pause = pauser(own);
   try {
-    for (const panel of panels.filter(({ reader }) => reader)) {
+    for (const panel of panels.filter(({ reader, read }) => reader && read !== now)) {
+      const began = performance.now();
+      panel.read = "";
       panel.scored.length = Math.min(panel.scored.length, texts.length);
       while (panel.body.children.length > texts.length) panel.body.lastChild.remove();
       await panel.reader.score(texts, settings(), pause, (line, scored) => {
@@ -109,13 +114,15 @@ async function refresh() {
         draw(panel, line);
       });
       drawTotal(panel);
+      panel.read = now;
+      panel.seconds = (performance.now() - began) / 1000;
     }
   } catch (error) {
     if (error instanceof Superseded) return;
     throw error;
   }
   const open = panels.filter(({ reader }) => reader).length;
-  const seconds = ((performance.now() - began) / 1000).toFixed(1);
+  const seconds = panels.reduce((sum, panel) => sum + panel.seconds, 0).toFixed(1);
   at("status").textContent =
     open < panels.length
       ? `Opening the models ... ${open} of ${panels.length}`
@@ -149,6 +156,7 @@ function draw(panel, line) {
   const old = panel.body.children[line];
   if (old) old.replaceWith(sentence);
   else panel.body.append(sentence);
+  if (!performance.getEntriesByName("first words").length) performance.mark("first words");
 }
 
 function drawTotal(panel) {
