@@ -4,6 +4,7 @@ import json
 import sys
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -100,8 +101,6 @@ def test_a_run_in_8_bits(infolm, trained, tmp_path):
     assert described["weights"] == "int8"
     assert (described["vocabulary"], described["eos"]) == (len(run.tokenizer), run.tokenizer.eos)
     assert (folder / "tokenizer.json").read_bytes() == (trained / "tokenizer.json").read_bytes()
-    import onnx
-
     kinds = {
         tensor.data_type
         for tensor in onnx.load(folder / "sequence.onnx").graph.initializer
@@ -193,6 +192,10 @@ def test_a_run_of_sentences_by_the_command(infolm, tmp_path, small_text):
     encoder = onnxruntime.InferenceSession(out / described["encoder"])
     given = {"input_ids": sentence[None].astype(int), "attention_mask": np.ones((1, 5), int)}
     (found,) = encoder.run(["sentence_embedding"], given)
+    for name in ("encoder", "step"):
+        tables = onnx.load(out / described[name]).graph.initializer
+        words = [table for table in tables if list(table.dims) == [len(run.tokenizer), 8]]
+        assert [table.data_type for table in words] == [onnx.TensorProto.UINT8]
     true = SentenceVectors(run.model, run.tokenizer).encode(["the cat sees a dog"])
     np.testing.assert_allclose(found, true, atol=0.05)
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.utils.rnn import PackedSequence
 
 from infolm.data.sentences import SentenceBatch
@@ -221,7 +222,9 @@ class SentenceModel(LatentModel):
 
     def step(self, words: Tensor, z: Tensor, state: list[State]) -> tuple[Tensor, list[State]]:
         """One word (B,) further: what predicts the next, (B, H), and the state. No dropout."""
-        x = torch.cat([self.scaled(self.embedding[words]), self.latent.read(z)], 1)[None]
+        x = torch.cat(
+            [self.scaled(functional.embedding(words, self.embedding)), self.latent.read(z)], 1
+        )[None]
         hidden, _, after = self.decoder(x, state)
         return hidden[0], after
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from infolm.exports.graphs.exporter import (
     Leaves,
@@ -72,7 +73,8 @@ class _Words(nn.Module):
             words = torch.cat([torch.full_like(words[:1], self.eos), words])
             counts = torch.cat([torch.ones_like(counts[:1]), counts])
             state = stack.initial_state(tokens.shape[0])
-            found += [self.model.scaled(self.model.embedding[words]), counts]
+            x = functional.embedding(words, self.model.embedding)
+            found += [self.model.scaled(x), counts]
             found += Leaves(state).flat(state)
         return found
 
