@@ -594,9 +594,8 @@ class QuantisedLatent(nn.Module):
         mode = "use_mm_for_euclid_dist_if_necessary"
         if torch.compiler.is_exporting():  # a graph leaves open how many rows there are
             mode = "use_mm_for_euclid_dist"
-        distances = torch.cdist(
-            vectors.detach().transpose(0, 1), self.codebook, 2, mode
-        )  # (L, B, C)
+        by_variable = vectors.detach().transpose(0, 1)
+        distances = torch.cdist(by_variable, self.codebook, 2, mode)  # (L, B, C)
         codes = distances.argmin(-1).t()
         variables = torch.arange(self.config.variables, device=h.device)
         return Quantised(vectors, codes, self.codebook[variables, codes], self.config.classes)

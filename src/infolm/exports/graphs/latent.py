@@ -30,7 +30,6 @@ from infolm.exports.graphs.exporter import (
 )
 from infolm.models.sentence import SentenceModel
 from infolm.nn.stack import Stack
-from infolm.sentence_vectors import vectors
 
 Values = dict[str, tuple[str, Shape]]
 SIZES = {"batch": 3, "time": 4}
@@ -102,7 +101,7 @@ class _Posterior(nn.Module):
     def forward(self, states: list[list[Tensor]]) -> list[Tensor]:
         last = [torch.cat([tensor.squeeze(0) for tensor in each], 1) for each in states]
         found = self.model.latent(sum(last) / len(last))
-        whole = [found.centre, vectors(found), *_tensors(found).values()]
+        whole = [found.centre, found.sentence_vectors, *_tensors(found).values()]
         return [tensor.clone() for tensor in whole]  # a graph's outputs are values of their own
 
 
@@ -150,7 +149,11 @@ def _encoder(model: SentenceModel, eos: int, path: Path, int8: bool) -> Tensor:
     )
     with torch.no_grad():
         found = model.latent(torch.zeros(batch, sum(t.shape[-1] for t in states[0])))
-    outputs = {"code": found.centre, "sentence_embedding": vectors(found), **_tensors(found)}
+    outputs = {
+        "code": found.centre,
+        "sentence_embedding": found.sentence_vectors,
+        **_tensors(found),
+    }
     last = [f"last_{i}_{j}" for i, each in enumerate(states) for j in range(len(each))]
     posterior = exported(
         _Posterior(model),
