@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from infolm.server.app import create_app
+from infolm.server.connections import server_config
 from infolm.server.limits import Doors, Limits
 from infolm.server.services import open_services
 
@@ -17,10 +18,7 @@ def served(runs, limits=None, doors=None):
     limits = limits or Limits()
     services = open_services(runs, limits)
     app = create_app(services, limits, doors or Doors())
-    config = uvicorn.Config(
-        app, log_level="critical", limit_concurrency=limits.connections, ws="none"
-    )
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(server_config(app, limits, log_level="critical"))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         thread = threading.Thread(target=server.run, args=([listening],))

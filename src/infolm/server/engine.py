@@ -46,15 +46,15 @@ class Token:
 class Continuation:
     """One text to be written.
 
-    prompt: begins with `<eos>`. uniforms: random numbers (limit,), one a token. alternatives: how
-    many likely tokens to give for each; None: no probabilities at all. echo: those of the prompt
-    too. deadline: by `time.monotonic`. heard: called in the engine's thread after each token and at
-    the end.
+    prompt: begins with `<eos>`. uniforms: random numbers, one a token, `limit` of them.
+    alternatives: how many likely tokens to give for each; None: no probabilities at all. echo:
+    those of the prompt too. deadline: by `time.monotonic`. heard: called in the engine's thread
+    after each token and at the end.
     """
 
     prompt: Sequence[int]
     settings: SamplingSettings
-    uniforms: Tensor
+    uniforms: Sequence[float]
     text: Text
     deadline: float
     alternatives: int | None = None
@@ -249,10 +249,12 @@ class Engine:
     def _drawn(self, log_probs: Tensor) -> Tensor:
         """A word of each row, (B,): rows with the same settings are filtered together."""
         chances = [each.uniforms[len(each.written)] for each in self._active]
-        uniforms = torch.stack(chances).to(log_probs.device)
+        uniforms = torch.tensor(chances, dtype=torch.float64, device=log_probs.device)
         groups: dict[SamplingSettings, list[int]] = {}
         for row, each in enumerate(self._active):
             groups.setdefault(each.settings, []).append(row)
+        if len(groups) == 1:
+            return draw(self._active[0].settings(log_probs), uniforms)
         words = torch.empty(len(log_probs), dtype=torch.long, device=log_probs.device)
         for settings, rows in groups.items():
             words[rows] = draw(settings(log_probs[rows]), uniforms[rows])
