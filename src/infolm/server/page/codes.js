@@ -67,7 +67,9 @@ async function diagnose() {
   find("verdict").textContent = "Reading validation sentences …";
   try {
     const [found] = await data("/v1/latent/diagnosis", {});
-    find("verdict").replaceChildren(element("strong", {}, found.verdict), `: ${found.sentence}`);
+    // What one types stands between backticks.
+    const parts = found.sentence.split("`").map((part, i) => (i % 2 ? element("code", {}, part) : part));
+    find("verdict").replaceChildren(element("strong", {}, found.verdict), ": ", ...parts);
     const units = [...found.units].sort((a, b) => b.kl - a.kl);
     if (found.kl) {
       bars(find("units"), units.map(({ unit, kl, active }) => ({
