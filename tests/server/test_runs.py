@@ -68,7 +68,7 @@ def test_only_what_is_new_is_given_and_damage_does_no_harm(folder):
     assert runs.rows()[0]["damaged_lines"] == 3
     second = runs.curves("study/one", first["version"], last)
     lines(path, whole[4][20:], *whole[5:])
-    third = runs.curves("study/one", first["version"], runs.rows()[0]["step"] and last)
+    third = runs.curves("study/one", first["version"], last)
     news = points(third, "step/likelihood/nll")
     assert len(points(second, "step/likelihood/nll")) < len(news)
     every = [json.loads(line) for line in whole]

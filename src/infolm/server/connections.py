@@ -7,7 +7,6 @@ let in; one beyond the limit is refused whatever it sends; and one that sends no
 
 import asyncio
 import json
-import resource
 from typing import Any, ClassVar
 
 from uvicorn import Config
@@ -15,6 +14,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from infolm.errors import InfolmError
 from infolm.server.limits import Limits, error_body
+
+try:
+    import resource
+except ImportError:  # Windows, which has no such limit
+    resource = None  # type: ignore[assignment]
 
 HEAD_SECONDS = 20.0
 """For a request's first line and headers to come; a browser opens connections ahead of use."""
@@ -101,6 +105,8 @@ class Gate(H11Protocol):
 
 def _allow_files(number: int) -> None:
     """Every connection is an open file."""
+    if resource is None:
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= number or soft == resource.RLIM_INFINITY:
         return
