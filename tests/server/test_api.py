@@ -97,7 +97,11 @@ def test_greedy_is_the_likeliest(client):
 
 
 def test_score_is_the_commands(post, trained):
-    for options in ({"unit": "nats", "top": 3}, {"cache": "100,0.1,1"}, {"dynamic": "0.1,0.001"}):
+    for options in (
+        {"unit": "nats", "top": 3},
+        {"cache": "100,0.1,1"},
+        {"dynamic": "0.1,0.001", "segment": 2},
+    ):
         found = post("score", model="run", texts=SENTENCES, **options)
         assert found.status_code == 200, found.text
         rule = {"dynamic_rule": "sgd"} if "dynamic" in options else {}
@@ -218,6 +222,7 @@ def test_the_harness_finds_our_scores(server, trained, tmp_path, as_tokens):
         ("score", {"model": "run", "texts": "a\nb"}, 400),
         ("score", {"model": "run", "texts": "a", "cache": "tune"}, 400),
         ("score", {"model": "mlm", "texts": "a"}, 400),
+        ("score", {"model": "run", "texts": "a", "segment": 3}, 400),
         ("latent/interpolate", {"model": "mim", "a": "zebra", "b": "sun"}, 400),
         ("nothing", {}, 404),
     ],

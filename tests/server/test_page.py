@@ -54,12 +54,16 @@ def test_one_writes_and_scores(opened, server):
     page.locator("#stop[disabled]").wait_for()
     assert page.text_content("#written").startswith(f"the {BAD}")  # as text, not as markup
     page.fill("#text", f"the cat sees a dog\na zebra {BAD}")
+    page.fill("[name=segment]", "2")
+    page.fill("[name=rate]", "1")
     for name in ("cache", "dynamic"):
         page.check(f"#score [name={name}]")
     page.click("#score button[type=submit]")
     page.locator("#scored .line >> nth=7").wait_for()
     methods = page.locator("#scored .line .method").all_text_contents()
     assert methods == ["as it is", "with a cache", "dynamic", "both"] * 2
+    sums = page.locator("#scored .line small:last-child").all_text_contents()
+    assert len(set(sums[4:])) == 4  # by the second line each has learnt from the first
     assert "zebra" in page.locator("#scored .unknown").all_text_contents()
     line = page.locator("#scored .line >> nth=1")
     line.focus()

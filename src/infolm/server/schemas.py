@@ -78,7 +78,8 @@ NUMBERS = r"^[0-9.eE+-]{1,30}(,[0-9.eE+-]{1,30}){1,2}$"
 class ScoreRequest(Body):
     """As `infolm score` and `infolm.score` have it.
 
-    cache: WINDOW,LAMBDA,THETA. dynamic: RATE,DECAY of dynamic evaluation by plain gradient descent.
+    cache: WINDOW,LAMBDA,THETA. dynamic: RATE,DECAY of dynamic evaluation by plain gradient descent;
+    segment: tokens from one of its updates to the next.
     """
 
     texts: str | Texts
@@ -89,6 +90,7 @@ class ScoreRequest(Body):
     temperature: float | None = Field(None, gt=0.01, le=100)
     cache: str | None = Field(None, pattern=NUMBERS)
     dynamic: str | None = Field(None, pattern=NUMBERS)
+    segment: int | None = Field(None, ge=1, le=1000)
 
 
 class EmbeddingRequest(Body):

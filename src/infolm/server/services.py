@@ -130,6 +130,7 @@ class LanguageService(Service):
             "temperature": request.temperature,
             "longest": self.limits.longest,
             "cache": request.cache,
+            "segment": request.segment,
         }
         if request.dynamic:
             options |= {"dynamic": request.dynamic, "dynamic_rule": "sgd"}

@@ -45,10 +45,11 @@ async function score() {
   if (!texts.length) throw new Error("there is no line to score: write one");
   const cache = [form.window, form.weight, form.sharpness].map((each) => each.value).join(",");
   const dynamic = [form.rate, form.decay].map((each) => each.value).join(",");
+  const adapting = { dynamic, segment: Number(form.segment.value) };
   const ways = [["as it is", {}]];
   if (form.cache.checked) ways.push(["with a cache", { cache }]);
-  if (form.dynamic.checked) ways.push(["dynamic", { dynamic }]);
-  if (form.cache.checked && form.dynamic.checked) ways.push(["both", { cache, dynamic }]);
+  if (form.dynamic.checked) ways.push(["dynamic", adapting]);
+  if (form.cache.checked && form.dynamic.checked) ways.push(["both", { cache, ...adapting }]);
   const found = [];
   // Where something is carried from line to line, it is in every way, so that they can be compared.
   const context = ways.length > 1 ? { context: "carried" } : {};
