@@ -19,7 +19,7 @@ from infolm.families.latent.run import NO_SAMPLES, LatentRun
 from infolm.families.sections import SAMPLE_SEED
 from infolm.generation.latent import distinct, nearest
 from infolm.models.sentence import SentenceModel
-from infolm.sentence_vectors import SentenceVectors, vectors
+from infolm.sentence_vectors import SentenceVectors
 from infolm.server.schemas import SampleRequest, WalkRequest
 from infolm.server.service import RequestError, Service
 
@@ -108,7 +108,7 @@ class LatentService(Service):
     def _validated_on(self) -> Codes:
         lines = some(distinct(self.run.lines("valid")), MOST_SHOWN, SAMPLE_SEED)
         found = encoded(self.run.model, lines)
-        return Codes(lines, vectors(found), activity(found))
+        return Codes(lines, found.sentence_vectors, activity(found))
 
     def map(self, num: int) -> list[dict[str, Any]]:
         """One map: sentences at the first two principal components of their vectors."""
