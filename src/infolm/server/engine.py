@@ -112,7 +112,7 @@ class Reading:
     """Prompts that are being read, the longest first, and their state behind `read` tokens."""
 
     asked: list[Continuation]
-    state: State
+    state: State = None
     read: int = 0
 
 
@@ -183,13 +183,13 @@ class Engine:
                     self._changed.wait()
                 call = self._calls.popleft() if self._calls else None
                 joining = self._joining()
+                if joining:
+                    joining.sort(key=lambda each: -len(each.prompt))
+                    self._reading.appendleft(Reading(joining))
+                # After what is new one of those groups has its turn that are not read to the end.
+                turn = list(self._reading)[: 2 if joining else 1]
             if call:
                 self._answer(*call)
-            # One group of those that are not read to the end has its turn, after what is new.
-            turn = [self._reading.popleft()] if self._reading else []
-            if joining:
-                joining.sort(key=lambda each: -len(each.prompt))
-                turn.insert(0, Reading(joining, self._model.initial_state(len(joining))))
             for group in turn:
                 self._read_on(group)
             try:
@@ -231,13 +231,16 @@ class Engine:
         except Exception as error:  # the thread must outlive a request that goes wrong
             for each in group.asked:
                 each.end("error", error)
-            return
+            group.asked = []
         if group.asked:
-            self._reading.append(group)
+            self._reading.append(group)  # first, so that it is counted all the time
+        self._reading.remove(group)
 
     def _read(self, group: Reading) -> None:
         """Those whose prompts are read to the end join the batch."""
         model: LanguageModel = self._model
+        if group.state is None:
+            group.state = model.initial_state(len(group.asked))
         kept = [row for row, each in enumerate(group.asked) if not each.overdue()]
         if len(kept) < len(group.asked):
             group.state = model.selected(group.state, torch.tensor(kept, device=model.device))
@@ -258,9 +261,9 @@ class Engine:
         columns = torch.arange(len(group.asked), device=model.device)
         whole, here = group.asked[left:], columns[left:]
         last = hidden[lengths[left:].to(model.device) - 1, here]
-        group.asked, group.read = group.asked[:left], end
         if whole:
             self._join(whole, last, model.selected(output.state, here))
+        group.asked, group.read = group.asked[:left], end
         if left:
             group.state = model.selected(output.state, columns[:left])
 
