@@ -1,3 +1,4 @@
+# make install  .venv with the command and all that it needs to train, report and serve
 # make demo   a first model in a few minutes, nothing to download but packages
 # make quick  a choice of tests over most packages, in a minute and a half on two quiet cores
 # make test   the whole test suite, with the same answer every time
@@ -10,16 +11,18 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO := runs/demo
 
-.PHONY: demo quick test fuzz faults check format clean
+.PHONY: install demo quick test fuzz faults check format clean
 
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(PIP) --editable '.[report]'
+	$(PIP) --editable '.[report,serve]'
 	touch $@
 
 .venv/dev: .venv/core
 	$(PIP) --editable '.[dev]'
 	touch $@
+
+install: .venv/core
 
 demo: .venv/core
 	$(BIN)/infolm train awd-lstm/demo --out $(DEMO) --resume

@@ -29,5 +29,5 @@ def sentences(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def server(trained, sentences):
-    with served([trained, sentences / "mim", sentences / "mlm"]) as running:
+    with served([trained, sentences / "mim", sentences / "mlm"], watched=sentences) as running:
         yield running

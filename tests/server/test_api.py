@@ -97,7 +97,11 @@ def test_greedy_is_the_likeliest(client):
 
 
 def test_score_is_the_commands(post, trained):
-    for options in ({"unit": "nats", "top": 3}, {"cache": "100,0.1,1"}, {"dynamic": "0.1,0.001"}):
+    for options in (
+        {"unit": "nats", "top": 3},
+        {"cache": "100,0.1,1"},
+        {"dynamic": "0.1,0.001", "segment": 2},
+    ):
         found = post("score", model="run", texts=SENTENCES, **options)
         assert found.status_code == 200, found.text
         rule = {"dynamic_rule": "sgd"} if "dynamic" in options else {}
@@ -127,6 +131,51 @@ def test_latent_codes(post, sentences):
     assert set(anew[0]) == {"sentence", "mean", "drawn", "10 times"}
     drawn = post("latent/sample", model="mim", num=3, seed=5).json()["data"]
     assert [each["text"] for each in drawn] == run.generate(num=3, seed=5).texts
+
+
+def test_the_map_has_the_principal_components_of_codes(post, sentences):
+    from sklearn.decomposition import PCA
+
+    (found,) = post("latent/map", model="mim", num=2000).json()["data"]
+    texts = [point["sentence"] for point in found["points"]]
+    assert len(set(texts)) == len(texts)
+    true = PCA(2).fit(codes := SentenceVectors.open(sentences / "mim").encode(texts))
+    assert found["variance"] == pytest.approx(true.explained_variance_ratio_, abs=1e-5)
+    places = np.array([[point["x"], point["y"]] for point in found["points"]])
+    # A component may point either way.
+    assert np.abs(places) == pytest.approx(np.abs(true.transform(codes)), abs=1e-4)
+    activity = {unit["unit"]: unit["activity"] for unit in found["units"]}
+    assert activity == pytest.approx(dict(enumerate(codes.var(0))), abs=1e-5)
+    assert list(activity.values()) == sorted(activity.values(), reverse=True)
+    few = post("latent/map", model="mim", num=3).json()["data"][0]["points"]
+    assert [each in found["points"] for each in few] == [True] * 3
+
+
+def test_a_walk_goes_through_the_sentence(post, sentences):
+    asked = {"model": "mim", "sentence": "the sun is sea", "steps": 5, "reach": 50}
+    walks = [post("latent/walk", **asked, unit=unit).json()["data"] for unit in range(2)]
+    (anew,) = post("latent/reconstruct", model="mim", sentences=["the sun is sea"]).json()["data"]
+    code = SentenceVectors.open(sentences / "mim").encode(["the sun is sea"])[0]
+    for unit, walk in enumerate(walks):
+        assert walk[2]["text"] == anew["mean"]
+        assert walk[2]["value"] == pytest.approx(code[unit], abs=1e-5)
+        assert np.ptp(np.diff([step["value"] for step in walk])) == pytest.approx(0, abs=1e-5)
+    writer = open_run(sentences / "mim").writer()
+    far = [writer.walk("the sun is sea", unit, [-1e3, 1e3]) for unit in range(3)]
+    assert len({text for texts in far for text in texts}) > 1  # the unit is what changes
+    assert post("latent/walk", **asked, unit=10**6).status_code == 400
+
+
+def test_the_diagnosis_is_the_reports(post, sentences):
+    from infolm.families.latent.diagnosis import diagnosis
+    from infolm.families.latent.report import of_run
+
+    run = open_run(sentences / "mim")
+    report = of_run(run, run.lines("valid"))
+    true = diagnosis(report.picture, run.recipe, report.reading)
+    (found,) = post("latent/diagnosis", model="mim").json()["data"]
+    assert (found["verdict"], found["sentence"]) == tuple(true)
+    assert [unit["kl"] for unit in found["units"]] == pytest.approx(report.picture.kl.tolist())
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -173,6 +222,7 @@ def test_the_harness_finds_our_scores(server, trained, tmp_path, as_tokens):
         ("score", {"model": "run", "texts": "a\nb"}, 400),
         ("score", {"model": "run", "texts": "a", "cache": "tune"}, 400),
         ("score", {"model": "mlm", "texts": "a"}, 400),
+        ("score", {"model": "run", "texts": "a", "segment": 3}, 400),
         ("latent/interpolate", {"model": "mim", "a": "zebra", "b": "sun"}, 400),
         ("nothing", {}, 404),
     ],

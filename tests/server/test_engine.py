@@ -60,6 +60,45 @@ def test_in_company_as_alone(engine, run):
     assert len(set(together)) > 12
 
 
+def test_prompts_are_read_in_parts_as_they_are_at_once(run, monkeypatch):
+    prompts = ["the cat sees a bird and then sleeps " * n for n in (9, 1, 4, 2, 9)]
+    found = []
+    for part in (3, 10**6):
+        monkeypatch.setattr("infolm.server.engine.READ_ON", part)
+        engine = Engine(run.model)
+        asking = [asked(run, i, prompt=prompt) for i, prompt in enumerate(prompts)]
+        for each in asking[::2]:
+            each.echo, each.alternatives = True, 2
+        found.append((written(engine, *asking), asking))
+        engine.close()
+    (texts, parts), (at_once, wholes) = found
+    assert texts == at_once
+    for some, all_of_it in zip(parts, wholes, strict=True):
+        assert [token.id for token in some.echoed] == [token.id for token in all_of_it.echoed]
+        assert [token.log_prob for token in some.echoed] == pytest.approx(
+            [token.log_prob for token in all_of_it.echoed], abs=1e-5
+        )
+    assert len(parts[0].echoed) == len(parts[0].prompt) - 1
+
+
+def test_a_long_prompt_keeps_nobody_waiting(run, monkeypatch):
+    monkeypatch.setattr("infolm.server.engine.READ_ON", 1)
+    engine = Engine(run.model)
+    long, short = asked(run, 1, prompt="the cat " * 400, tokens=1), asked(run, 2, tokens=3)
+    done, ended = [], threading.Event()
+    long.heard = lambda: (done.append("long"), ended.set())
+    short.heard = lambda: short.finish and done.append("short")
+    engine.submit([long])
+    engine.submit([short])
+    assert ended.wait(60)
+    assert done == ["short", "long"]
+    gone = asked(run, 3, prompt="the cat " * 400)
+    engine.submit([gone])
+    gone.cancelled = True
+    engine.close()
+    assert gone.finish == "cancelled"
+
+
 def test_one_that_leaves_frees_its_slot(engine, run):
     started = threading.Event()
     endless = [asked(run, i, tokens=10**6, seconds=600) for i in range(4)]
@@ -78,6 +117,37 @@ def test_one_that_leaves_frees_its_slot(engine, run):
     assert endless[0].finish is None
     for each in endless:
         each.cancelled = True
+
+
+def test_a_first_token_waits_for_one_step_of_the_others(run):
+    engine = Engine(run.model, slots=40)
+    endless = [asked(run, i, tokens=10**5, seconds=600) for i in range(30)]
+    started, counts = threading.Event(), []
+    endless[0].heard = lambda: len(endless[0].written) > 3 and started.set()
+    engine.submit(endless)
+    assert started.wait(60)
+    for seed in range(5):
+        late = asked(run, seed, tokens=3)
+        ended = threading.Event()
+
+        def heard(late=late, ended=ended):
+            counts.append(len(endless[0].written))
+            if late.finish:
+                ended.set()
+
+        late.heard = heard
+        before = len(endless[0].written)
+        engine.submit([late])
+        submitted = len(endless[0].written)
+        assert ended.wait(60)
+        first, *_, last = counts[-3:]
+        assert last == first + 2  # a token of each in every step
+        # `before` and `submitted` are read while the engine goes on: they bound the step it was in.
+        assert first - before >= 1
+        assert first - submitted <= 2
+    for each in endless:
+        each.cancelled = True
+    engine.close()
 
 
 def test_more_than_may_wait_is_refused(engine, run):

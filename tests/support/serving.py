@@ -7,20 +7,20 @@ from contextlib import contextmanager
 import uvicorn
 
 from infolm.server.app import create_app
+from infolm.server.connections import server_config
 from infolm.server.limits import Doors, Limits
+from infolm.server.runs import Runs
 from infolm.server.services import open_services
 
 
 @contextmanager
-def served(runs, limits=None, doors=None):
-    """A server of these runs in a thread: its address and its services, by name."""
+def served(runs, limits=None, doors=None, watched=None):
+    """A server of these runs in a thread, that watches a folder: its address and its services, by
+    name."""
     limits = limits or Limits()
     services = open_services(runs, limits)
-    app = create_app(services, limits, doors or Doors())
-    config = uvicorn.Config(
-        app, log_level="critical", limit_concurrency=limits.connections, ws="none"
-    )
-    server = uvicorn.Server(config)
+    app = create_app(services, limits, doors or Doors(), watched and Runs(watched))
+    server = uvicorn.Server(server_config(app, limits, log_level="critical"))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         thread = threading.Thread(target=server.run, args=([listening],))

@@ -11,7 +11,18 @@ from infolm.errors import InfolmError
 
 @app.command()
 def serve(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Runs' folders.")],
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[RUN...]", help="Runs' folders, whose models are served."),
+    ] = None,
+    watched: Annotated[
+        Path | None,
+        typer.Option(
+            "--runs",
+            metavar="FOLDER",
+            help="Show the runs below a folder, with curves that move while they are trained.",
+        ),
+    ] = None,
     host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     api_key: Annotated[
@@ -43,16 +54,21 @@ def serve(
     seconds: Annotated[float, typer.Option(min=0.1, help="Time for a request.")] = 120.0,
     connections: Annotated[int, typer.Option(min=1, help="Connections at a time.")] = 512,
 ) -> None:
-    """Serve trained models over HTTP, as OpenAI's clients expect it.
+    """Serve trained models over HTTP, as OpenAI's clients expect it, and a page to try them on.
 
     \b
     infolm serve runs/demo
+    infolm serve --runs runs
+    infolm serve runs/demo --runs runs
     curl -s localhost:8000/v1/completions -H 'Content-Type: application/json' \\
          -d '{"model": "demo", "prompt": "The", "max_tokens": 20}'
 
     \b
-    /v1/models, /v1/completions, /v1/embeddings, /v1/score, /v1/latent/..., /healthz, /metrics
+    /v1/models, /v1/completions, /v1/embeddings, /v1/score, /v1/latent/..., /v1/runs, /healthz,
+    /metrics
     """
+    if not runs and watched is None:
+        raise InfolmError("there is nothing to serve: name a run's folder, or one with --runs")
     try:
         import uvicorn
 
@@ -64,7 +80,9 @@ def serve(
             "this needs FastAPI and uvicorn: install them with `pip install 'infolm[serve]'`"
         ) from None
     from infolm.console import err
+    from infolm.server.connections import server_config
     from infolm.server.limits import Limits, doors
+    from infolm.server.runs import Runs
     from infolm.server.services import open_services
 
     limits = Limits(
@@ -78,16 +96,16 @@ def serve(
         seconds=seconds,
         connections=connections,
     )
-    services = open_services(runs, limits)
+    services = open_services(runs or [], limits)
+    shown = Runs(watched) if watched else None
     let_in = doors(host, allow_host or (), allow_origin or (), api_key, set(PAGE))
-    err.print(f"Serving {', '.join(services)} at http://{host}:{port}/ (Ctrl-C ends it).")
-    uvicorn.run(
-        create_app(services, limits, let_in),
+    what = [*services, *([f"the runs below {watched}"] if watched else [])]
+    err.print(f"Serving {', '.join(what)} at http://{host}:{port}/ (Ctrl-C ends it).")
+    config = server_config(
+        create_app(services, limits, let_in, shown),
+        limits,
         host=host,
         port=port,
         log_level="warning",
-        limit_concurrency=connections,
-        timeout_keep_alive=10,
-        timeout_graceful_shutdown=int(seconds) + 1,
-        server_header=False,
     )
+    uvicorn.Server(config).run()

@@ -70,7 +70,7 @@ class Findings:
             history,
             drawn,
             max(history.step, *saved, 0),
-            is_locked(folder),
+            folder.in_training(),
             corpus,
             missing,
             measurement.read(folder.measurements),
@@ -83,14 +83,11 @@ class Findings:
     @property
     def finished(self) -> bool:
         """Whether training came to the end that the recipe sets, and validated there."""
-        config, history = self.recipe.train, self.history
+        history = self.history
         if not len(history.validation) or history.validation.steps[-1] < history.step:
             return False
-        return (
-            any(name == "stopped" for _, name in history.events)
-            or history.epoch >= config.epochs
-            or (config.max_steps is not None and history.step >= config.max_steps)
-        )
+        stopped = any(name == "stopped" for _, name in history.events)
+        return stopped or self.recipe.train.reached(history.step, history.epoch)
 
     def settings(self, regulariser: str) -> dict[str, Any]:
         """The regulariser's section of the recipe."""
@@ -117,14 +114,3 @@ def plots(history: History) -> Plots:
         after = draw_after(history, switch)
     regularisers = {name: draw_regulariser(history, name) for name in history.regularisers}
     return Plots(draw(history), after, regularisers)
-
-
-def is_locked(folder: RunFolder) -> bool:
-    """Whether a process is training in the folder at this moment."""
-    try:
-        with folder.locked():
-            return False
-    except InfolmError:
-        return True
-    except OSError:  # a folder that may only be read: nobody trains there
-        return False

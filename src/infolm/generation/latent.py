@@ -287,6 +287,14 @@ class SentenceWriter:
         start, end = placed_at(encoded(self.model, self.read([a, b])), scale, of_codes)
         return self._written(self.model.latent.code(between(start, end, steps)))
 
+    def walk(self, sentence: str, unit: int, values: Sequence[float]) -> list[str]:
+        """The sentence with one unit of its code at each of `values`: a dimension of a Gaussian
+        code, or a variable, whose values are classes."""
+        place = encoded(self.model, self.read([sentence])).places
+        places = place.repeat(len(values), 1)
+        places[:, unit] = torch.tensor(values).to(places.dtype)
+        return self._written(self.model.latent.code(places))
+
     def perturb(self, sentence: str, num: int, scale: float = PERTURBED) -> list[str]:
         """`num` sentences from N(mean, (scale sigma)^2) of one."""
         one = posteriors(self.model, self.read([sentence]))

@@ -2,15 +2,10 @@
 
 import asyncio
 import base64
-import json
-import sys
-import time
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any, TypeVar
-from uuid import uuid4
 
 import numpy as np
 from fastapi import FastAPI, Request
@@ -20,27 +15,34 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from infolm.errors import InfolmError
-from infolm.server.engine import BusyError, Continuation, Token
+from infolm.server.completions import Writing
+from infolm.server.engine import BusyError
 from infolm.server.limits import Doors, Guard, Limits, error_body
 from infolm.server.metrics import Metrics
+from infolm.server.runs import Runs
 from infolm.server.schemas import (
     Body,
     CompletionRequest,
+    DiagnosisRequest,
     EmbeddingRequest,
     InterpolateRequest,
+    MapRequest,
     NeighboursRequest,
     ReconstructRequest,
     SampleRequest,
     ScoreRequest,
+    WalkRequest,
+    several,
 )
-from infolm.server.services import Prompt, RequestError, Service
+from infolm.server.service import RequestError, Service, late
 
 Result = TypeVar("Result")
 KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 BUSY = "the server is busy: as many requests wait as may"
+SCRIPTS = ("page", "asking", "plot", "writing", "surprisal", "codes", "runs")
 PAGE = {
     "/": ("index.html", "text/html"),
-    "/page/page.js": ("page.js", "text/javascript"),
+    **{f"/page/{name}.js": (f"{name}.js", "text/javascript") for name in SCRIPTS},
     "/page/style.css": ("style.css", "text/css"),
     "/page/icon.svg": ("icon.svg", "image/svg+xml"),
 }
@@ -48,9 +50,13 @@ PAGE = {
 
 
 def create_app(
-    services: Mapping[str, Service], limits: Limits | None = None, doors: Doors | None = None
+    services: Mapping[str, Service],
+    limits: Limits | None = None,
+    doors: Doors | None = None,
+    runs: Runs | None = None,
 ) -> FastAPI:
-    """An ASGI application that serves these models; it closes their engines when it ends."""
+    """An ASGI application that serves these models, and what there is to say of `runs`; it closes
+    the models' engines when it ends."""
     limits, doors, metrics = limits or Limits(), doors or Doors(), Metrics()
 
     @asynccontextmanager
@@ -68,6 +74,8 @@ def create_app(
     _plain(app, services, metrics)
     _completions(app, services, metrics, limits)
     _other(app, services, limits)
+    _latent(app, services, limits)
+    _runs(app, services, runs)
     if doors.origins:
         app.add_middleware(
             CORSMiddleware,
@@ -174,8 +182,8 @@ def _constant(content: bytes, kind: str) -> Callable[[Request], Awaitable[Respon
 
 def _service(services: Mapping[str, Service], name: str, what: str = "") -> Any:
     if name not in services:
-        known = ", ".join(services)
-        raise RequestError(f"there is no model '{name}': take {known}", 404, "model_not_found")
+        known = f"take {', '.join(services)}" if services else "no model is served"
+        raise RequestError(f"there is no model '{name}': {known}", 404, "model_not_found")
     if what:
         services[name].check(what)
     return services[name]
@@ -189,14 +197,10 @@ async def _computed(service: Service, limits: Limits, function: Callable[[], Res
             return await asyncio.wrap_future(future)
     except TimeoutError:
         future.cancel()
-        raise _late(limits) from None
+        raise late(limits) from None
     except InfolmError as error:
         message = str(error).replace(str(service.run.folder.path), f"'{service.name}'")
         raise RequestError(message) from error
-
-
-def _late(limits: Limits) -> RequestError:
-    return RequestError(f"not done within {limits.seconds:g} s: ask for less", 408, "timeout")
 
 
 async def _while_there(request: Request, work: Awaitable[Result]) -> Result | None:
@@ -234,174 +238,6 @@ def _completions(
         return JSONResponse(result) if result else Response(status_code=400)
 
 
-class Writing:
-    """The continuations of one request on their way to the client."""
-
-    def __init__(
-        self,
-        request: CompletionRequest,
-        service: Any,
-        prompts: list[Prompt],
-        asked: list[Continuation],
-        metrics: Metrics,
-    ) -> None:
-        self._request, self._service, self._metrics = request, service, metrics
-        self._prompts, self._asked = prompts, asked
-        self._head = {
-            "id": f"cmpl-{uuid4().hex}",
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": service.name,
-        }
-        self._changed = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for each in asked:
-            each.heard = lambda each=each: self._heard(each, loop)  # type: ignore[misc]
-
-    def _heard(self, each: Continuation, loop: asyncio.AbstractEventLoop) -> None:
-        """In the engine's thread."""
-        if len(each.written) == 1 and each.limit:
-            seconds = time.monotonic() - each.asked
-            self._metrics.observe("infolm_first_token_seconds", seconds, model=self._service.name)
-        if each.finish is None and not self._request.stream:
-            return
-        try:
-            loop.call_soon_threadsafe(self._changed.set)
-        except RuntimeError:  # the loop has ended, and nobody listens
-            each.cancelled = True
-
-    def _prompt(self, number: int) -> Prompt:
-        return self._prompts[number // (self._request.n or 1)]
-
-    async def _more(self) -> None:
-        await self._changed.wait()
-        self._changed.clear()
-
-    def _check(self, limits: Limits) -> None:
-        for each in self._asked:
-            if each.finish == "error":
-                assert each.error is not None
-                traceback.print_exception(each.error, file=sys.stderr)
-                raise RequestError("the model failed on this request", 500)
-            if each.finish == "timeout":
-                raise _late(limits)
-
-    async def whole(self, limits: Limits) -> dict[str, Any]:
-        """The answer at once."""
-        try:
-            while any(each.finish is None for each in self._asked):
-                await self._more()
-            self._check(limits)
-        finally:
-            self._leave()
-        choices = [self._choice(i, each) for i, each in enumerate(self._asked)]
-        return {**self._head, "choices": choices, "usage": self._usage()}
-
-    async def events(self, limits: Limits) -> AsyncIterator[str]:
-        """The answer as server-sent events."""
-        sent = [[0, 0, False] for _ in self._asked]
-        try:
-            while True:
-                for number, each in enumerate(self._asked):
-                    choice = self._part(number, each, sent[number])
-                    if choice:
-                        yield _event({**self._head, "choices": [choice]})
-                self._check(limits)
-                if all(done for *_, done in sent):
-                    break
-                await self._more()
-            options = self._request.stream_options
-            if options and options.include_usage:
-                yield _event({**self._head, "choices": [], "usage": self._usage()})
-            yield "data: [DONE]\n\n"
-        except RequestError as error:
-            yield _event(error_body(str(error), code=error.code))
-        finally:
-            self._leave()
-
-    def _part(self, number: int, each: Continuation, sent: list[Any]) -> dict[str, Any] | None:
-        """What is new since the last event: characters, tokens, and whether it is the end."""
-        characters, tokens, done = sent
-        finish, count = each.finish, len(each.written)
-        if done or finish in ("error", "timeout", "cancelled"):
-            sent[2] = True
-            return None
-        text = each.text.text
-        settled = len(text) if finish else each.text.settled
-        if finish is None and settled <= characters:
-            return None
-        sent[:] = [settled, count, finish is not None]
-        begins = characters == tokens == 0
-        echo = self._prompt(number).text if self._request.echo and begins else ""
-        logprobs = None
-        if self._request.logprobs is not None:
-            logprobs = self._logprobs(number, each, tokens, count, bool(begins))
-        return {
-            "index": number,
-            "text": echo + text[characters:settled],
-            "logprobs": logprobs,
-            "finish_reason": finish,
-        }
-
-    def _leave(self) -> None:
-        for each in self._asked:
-            each.cancelled = True
-        name = self._service.name
-        usage = self._usage()
-        self._metrics.add("infolm_prompt_tokens_total", usage["prompt_tokens"], model=name)
-        self._metrics.add("infolm_completion_tokens_total", usage["completion_tokens"], model=name)
-
-    def _usage(self) -> dict[str, int]:
-        read = sum(len(p.ids) - p.first for p in self._prompts)
-        written = sum(len(each.written) for each in self._asked)
-        return {
-            "prompt_tokens": read,
-            "completion_tokens": written,
-            "total_tokens": read + written,
-        }
-
-    def _choice(self, number: int, each: Continuation) -> dict[str, Any]:
-        logprobs = None
-        if self._request.logprobs is not None:
-            logprobs = self._logprobs(number, each, 0, len(each.written), True)
-        echo = self._prompt(number).text if self._request.echo else ""
-        return {
-            "index": number,
-            "text": echo + each.text.text,
-            "logprobs": logprobs,
-            "finish_reason": each.finish,
-        }
-
-    def _logprobs(
-        self, number: int, each: Continuation, first: int, end: int, begins: bool
-    ) -> dict[str, Any]:
-        """Of the tokens [first, end), and of the prompt's where it is echoed."""
-        prompt, tokenizer = self._prompt(number), self._service.run.tokenizer
-        tokens, offsets = each.written[first:end], each.offsets[first:end]
-        if self._request.echo:
-            offsets = [len(prompt.text) + offset for offset in offsets]
-            if begins:
-                own = each.echoed if prompt.first else [Token(prompt.ids[0]), *each.echoed]
-                tokens = [*own, *tokens]
-                ids = [token.id for token in own]
-                places = [len(tokenizer.decode(ids[:i])) for i in range(len(ids))]
-                offsets = [*(min(place, len(prompt.text)) for place in places), *offsets]
-        name = tokenizer.token
-        return {
-            "tokens": [name(token.id) for token in tokens],
-            "token_logprobs": [token.log_prob for token in tokens],
-            "top_logprobs": [
-                None if token.top is None else {name(id): p for id, p in token.top.items()}
-                for token in tokens
-            ],
-            "text_offset": offsets,
-        }
-
-
-def _event(content: dict[str, Any]) -> str:
-    return f"data: {json.dumps(content)}\n\n"
-
-
 # -- scores, vectors, codes ------------------------------------------------------------------
 
 
@@ -415,7 +251,7 @@ def _other(app: FastAPI, services: Mapping[str, Service], limits: Limits) -> Non
     @app.post("/v1/embeddings")
     async def embeddings(body: EmbeddingRequest) -> dict[str, Any]:
         service = _service(services, body.model, "embeddings")
-        texts = service.lines_of(body.input)
+        texts = service.within_limits(several(body.input))
         vectors, tokens = await _computed(service, limits, lambda: service.embed(texts))
 
         def given(vector: Any) -> Any:
@@ -429,6 +265,10 @@ def _other(app: FastAPI, services: Mapping[str, Service], limits: Limits) -> Non
         ]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         return {"object": "list", "model": body.model, "data": data, "usage": usage}
+
+
+def _latent(app: FastAPI, services: Mapping[str, Service], limits: Limits) -> None:
+    """Whatever a service of a model with a latent code does, under the same name."""
 
     async def latent(body: Body, what: str, function: Callable[[Any], Any]) -> dict[str, Any]:
         service = _service(services, body.model, f"latent/{what}")
@@ -456,3 +296,36 @@ def _other(app: FastAPI, services: Mapping[str, Service], limits: Limits) -> Non
     @app.post("/v1/latent/sample")
     async def sample(body: SampleRequest) -> dict[str, Any]:
         return await latent(body, "sample", lambda s: s.sample(body))
+
+    @app.post("/v1/latent/map")
+    async def map_of_codes(body: MapRequest) -> dict[str, Any]:
+        return await latent(body, "map", lambda s: s.map(body.num))
+
+    @app.post("/v1/latent/walk")
+    async def walk(body: WalkRequest) -> dict[str, Any]:
+        return await latent(body, "walk", lambda s: s.walk(body))
+
+    @app.post("/v1/latent/diagnosis")
+    async def diagnosis(body: DiagnosisRequest) -> dict[str, Any]:
+        return await latent(body, "diagnosis", lambda s: s.diagnosis())
+
+
+# -- runs ------------------------------------------------------------------------------------
+
+
+def _runs(app: FastAPI, services: Mapping[str, Service], runs: Runs | None) -> None:
+    @app.get("/v1/runs")
+    async def rows() -> dict[str, Any]:
+        """Every run below the folder that the server watches."""
+        data = await asyncio.to_thread(runs.rows) if runs else []
+        return {"object": "list", "watching": runs is not None, "data": data}
+
+    @app.get("/v1/runs/curves")
+    async def curves(run: str, version: int = -1, after: int = -1) -> dict[str, Any]:
+        """The curves of a run behind step `after`, where `version` is still the one; else all."""
+        try:
+            if runs is None:
+                raise KeyError(run)
+            return await asyncio.to_thread(runs.curves, run, version, after)
+        except KeyError:
+            raise RequestError("there is no such run: /v1/runs lists them", 404) from None

@@ -25,7 +25,10 @@ from infolm.server.text import Text
 Result = TypeVar("Result")
 
 READ_TOGETHER = 2048
-"""Tokens of prompts that are read before the next token is written."""
+"""Tokens of prompts that begin to be read before the next token is written."""
+READ_ON = 64
+"""Tokens of each of them that are read before it is: who is being served waits for no long prompt,
+and neither does a short prompt that comes after one."""
 
 
 class BusyError(Exception):
@@ -46,15 +49,15 @@ class Token:
 class Continuation:
     """One text to be written.
 
-    prompt: begins with `<eos>`. uniforms: random numbers (limit,), one a token. alternatives: how
-    many likely tokens to give for each; None: no probabilities at all. echo: those of the prompt
-    too. deadline: by `time.monotonic`. heard: called in the engine's thread after each token and at
-    the end.
+    prompt: begins with `<eos>`. uniforms: random numbers, one a token, `limit` of them.
+    alternatives: how many likely tokens to give for each; None: no probabilities at all. echo:
+    those of the prompt too. deadline: by `time.monotonic`. heard: called in the engine's thread
+    after each token and at the end.
     """
 
     prompt: Sequence[int]
     settings: SamplingSettings
-    uniforms: Tensor
+    uniforms: Sequence[float]
     text: Text
     deadline: float
     alternatives: int | None = None
@@ -104,6 +107,15 @@ class Continuation:
         return self.finish is not None
 
 
+@dataclass(eq=False)
+class Reading:
+    """Prompts that are being read, the longest first, and their state behind `read` tokens."""
+
+    asked: list[Continuation]
+    state: State = None
+    read: int = 0
+
+
 class Engine:
     """A model and the thread that it computes in.
 
@@ -114,6 +126,7 @@ class Engine:
         self._model, self.slots, self.most_waiting = model, slots, waiting
         self._waiting: deque[Continuation] = deque()
         self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._reading: deque[Reading] = deque()
         self._active: list[Continuation] = []
         self._hidden: Tensor | None = None  # (B, H), which predict the next tokens
         self._state: State = None
@@ -126,7 +139,7 @@ class Engine:
 
     @property
     def active(self) -> int:
-        return len(self._active)
+        return len(self._active) + sum(len(group.asked) for group in list(self._reading))
 
     @property
     def waiting(self) -> int:
@@ -164,21 +177,26 @@ class Engine:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not (self._waiting or self._calls or self._active):
+                while not (self._waiting or self._calls or self._reading or self._active):
                     if self._closing:
                         return
                     self._changed.wait()
                 call = self._calls.popleft() if self._calls else None
                 joining = self._joining()
+                if joining:
+                    joining.sort(key=lambda each: -len(each.prompt))
+                    self._reading.appendleft(Reading(joining))
+                # After what is new one of those groups has its turn that are not read to the end.
+                turn = list(self._reading)[: 2 if joining else 1]
             if call:
                 self._answer(*call)
+            for group in turn:
+                self._read_on(group)
             try:
-                if joining:
-                    self._join(joining)
                 if self._active:
                     self._step()
             except Exception as error:  # the thread must outlive a request that goes wrong
-                for each in [*self._active, *joining]:
+                for each in self._active:
                     each.end("error", error)
                 self._active, self._hidden, self._state = [], None, None
 
@@ -186,7 +204,7 @@ class Engine:
         """Those whose turn it is, as far as there are slots and their prompts are not too long."""
         joining: list[Continuation] = []
         tokens = 0
-        while self._waiting and len(self._active) + len(joining) < self.slots:
+        while self._waiting and self.active + len(joining) < self.slots:
             each = self._waiting[0]
             if not each.overdue():
                 tokens += len(each.prompt)
@@ -206,28 +224,60 @@ class Engine:
         except Exception as error:
             future.set_exception(error)
 
-    def _join(self, joining: list[Continuation]) -> None:
-        """Read the prompts, and put their states beside those that are there."""
+    def _read_on(self, group: Reading) -> None:
+        """Read some more of prompts; what is wrong with them ends them alone."""
+        try:
+            self._read(group)
+        except Exception as error:  # the thread must outlive a request that goes wrong
+            for each in group.asked:
+                each.end("error", error)
+            group.asked = []
+        if group.asked:
+            self._reading.append(group)  # first, so that it is counted all the time
+        self._reading.remove(group)
+
+    def _read(self, group: Reading) -> None:
+        """Those whose prompts are read to the end join the batch."""
         model: LanguageModel = self._model
-        joining = sorted(joining, key=lambda each: -len(each.prompt))
-        prompts = [torch.tensor(each.prompt, device=model.device) for each in joining]
-        packed = pack_sequence(prompts)
-        output = model(packed, model.initial_state(len(joining)))
+        if group.state is None:
+            group.state = model.initial_state(len(group.asked))
+        kept = [row for row, each in enumerate(group.asked) if not each.overdue()]
+        if len(kept) < len(group.asked):
+            group.state = model.selected(group.state, torch.tensor(kept, device=model.device))
+            group.asked = [group.asked[row] for row in kept]
+            if not kept:
+                return
+        first, end = group.read, group.read + READ_ON
+        parts = [torch.tensor(each.prompt[first:end], device=model.device) for each in group.asked]
+        packed = pack_sequence(parts)
+        output = model(packed, group.state)
         rows = PackedSequence(output.hidden, packed.batch_sizes)
         hidden, lengths = torch.nn.utils.rnn.pad_packed_sequence(rows)
-        for column, (each, prompt) in enumerate(zip(joining, prompts, strict=True)):
+        for column, each in enumerate(group.asked):
             if each.echo and each.alternatives is not None:
-                each.echoed = _echoed(model, hidden[: len(prompt) - 1, column], prompt, each)
+                targets = torch.tensor(each.prompt[first + 1 : end + 1], device=model.device)
+                each.echoed += _echoed(model, hidden[: len(targets), column], targets, each)
+        left = sum(len(each.prompt) > end for each in group.asked)
+        columns = torch.arange(len(group.asked), device=model.device)
+        whole, here = group.asked[left:], columns[left:]
+        last = hidden[lengths[left:].to(model.device) - 1, here]
+        if whole:
+            self._join(whole, last, model.selected(output.state, here))
+        group.asked, group.read = group.asked[:left], end
+        if left:
+            group.state = model.selected(output.state, columns[:left])
+
+    def _join(self, joining: list[Continuation], last: Tensor, state: State) -> None:
+        """Put those whose prompts are read beside those that are there; last: (B, H)."""
+        for each in joining:
             if not each.limit:
                 each.end("length")
-        last = hidden[lengths - 1, torch.arange(len(joining))]
-        state = output.state
         if self._hidden is None:
             self._active, self._hidden, self._state = joining, last, state
         else:
             self._active = [*self._active, *joining]
             self._hidden = torch.cat([self._hidden, last])
-            self._state = model.joined([self._state, state])
+            self._state = self._model.joined([self._state, state])
         self._keep([each.finish is None for each in self._active])
 
     def _step(self) -> None:
@@ -249,10 +299,12 @@ class Engine:
     def _drawn(self, log_probs: Tensor) -> Tensor:
         """A word of each row, (B,): rows with the same settings are filtered together."""
         chances = [each.uniforms[len(each.written)] for each in self._active]
-        uniforms = torch.stack(chances).to(log_probs.device)
+        uniforms = torch.tensor(chances, dtype=torch.float64, device=log_probs.device)
         groups: dict[SamplingSettings, list[int]] = {}
         for row, each in enumerate(self._active):
             groups.setdefault(each.settings, []).append(row)
+        if len(groups) == 1:
+            return draw(self._active[0].settings(log_probs), uniforms)
         words = torch.empty(len(log_probs), dtype=torch.long, device=log_probs.device)
         for settings, rows in groups.items():
             words[rows] = draw(settings(log_probs[rows]), uniforms[rows])
@@ -290,17 +342,17 @@ class Engine:
 
 
 def _echoed(
-    model: LanguageModel, hidden: Tensor, prompt: Tensor, asked: Continuation
+    model: LanguageModel, hidden: Tensor, targets: Tensor, asked: Continuation
 ) -> list[Token]:
-    """The tokens of a prompt behind its first, with ln p; hidden (P - 1, H) predicts them."""
-    if not len(hidden):
+    """Tokens (P,) of a prompt with ln p; hidden (P, H) predicts them."""
+    if not len(targets):
         return []
     most = min(asked.alternatives or 0, model.vocabulary)
-    scores = View(top=most).of_model(model, hidden, prompt[1:], 1.0)
+    scores = View(top=most).of_model(model, hidden, targets, 1.0)
     assert scores.top is not None
     assert scores.top_log_probs is not None
     rows = zip(
-        prompt[1:].tolist(),
+        targets.tolist(),
         scores.log_probs.tolist(),
         scores.top.tolist(),
         scores.top_log_probs.tolist(),

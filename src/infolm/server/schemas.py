@@ -5,6 +5,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+
+def several(given: Any) -> list[Any]:
+    """One text, or one list of numbers, is a list of one; None is an empty one."""
+    if given is None:
+        return []
+    single = isinstance(given, str) or (given and isinstance(given[0], int))
+    return [given] if single else given
+
+
 TokenIds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 Texts = Annotated[list[str], Field(min_length=1, max_length=2048)]
 Seed = Annotated[int, Field(ge=-(2**63), lt=2**63)]
@@ -69,7 +78,8 @@ NUMBERS = r"^[0-9.eE+-]{1,30}(,[0-9.eE+-]{1,30}){1,2}$"
 class ScoreRequest(Body):
     """As `infolm score` and `infolm.score` have it.
 
-    cache: WINDOW,LAMBDA,THETA. dynamic: RATE,DECAY of dynamic evaluation by plain gradient descent.
+    cache: WINDOW,LAMBDA,THETA. dynamic: RATE,DECAY of dynamic evaluation by plain gradient descent;
+    segment: tokens from one of its updates to the next.
     """
 
     texts: str | Texts
@@ -80,6 +90,7 @@ class ScoreRequest(Body):
     temperature: float | None = Field(None, gt=0.01, le=100)
     cache: str | None = Field(None, pattern=NUMBERS)
     dynamic: str | None = Field(None, pattern=NUMBERS)
+    segment: int | None = Field(None, ge=1, le=1000)
 
 
 class EmbeddingRequest(Body):
@@ -125,3 +136,26 @@ class SampleRequest(Body):
     num: int = Field(5, ge=1, le=100)
     deviation: float | None = Field(None, gt=0, le=100)
     seed: Seed = 1
+
+
+class MapRequest(Body):
+    """Validation sentences by the first two principal components of their codes."""
+
+    num: int = Field(500, ge=2, le=2000)
+
+
+class WalkRequest(SentenceBody):
+    """A sentence with one unit of its code changed.
+
+    unit: a dimension of a Gaussian code, a variable of one with classes. reach: how far to go on
+    either side, in deviations of that dimension over the validation sentences.
+    """
+
+    sentence: str
+    unit: int = Field(ge=0)
+    steps: int = Field(9, ge=2, le=50)
+    reach: float = Field(3.0, gt=0, le=100)
+
+
+class DiagnosisRequest(Body):
+    """Whether the codes have collapsed, on validation sentences."""

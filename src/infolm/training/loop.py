@@ -76,6 +76,10 @@ class TrainConfig(Section):
     accelerator: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda if there")
     precision: Precision = Field("32-true", description="bf16-mixed needs hardware for it")
 
+    def reached(self, step: int, epoch: int) -> bool:
+        """Whether training is at the end that is set here."""
+        return epoch >= self.epochs or (self.max_steps is not None and step >= self.max_steps)
+
 
 @dataclass
 class Term:
@@ -242,12 +246,7 @@ class Loop:
         return min(self.losses)
 
     def finished(self) -> bool:
-        steps = self.config.max_steps
-        return (
-            self.stopped
-            or self.terms[0].feed.epoch >= self.config.epochs
-            or (steps is not None and self.step >= steps)
-        )
+        return self.stopped or self.config.reached(self.step, self.terms[0].feed.epoch)
 
     def progress(self) -> float:
         """The share of training that is done."""
@@ -469,7 +468,8 @@ class Loop:
         tokens = window[self.terms[0].name][COUNT]
         values["tokens_per_second"] = tokens / (now - since)
         self.window = {}
-        log.write("step", self.step, epoch=self.terms[0].feed.epoch, **values)
+        done = {"epoch": self.terms[0].feed.epoch, "progress": round(self.progress(), 6)}
+        log.write("step", self.step, **done, **values)
         return now
 
     def _whole_window(self) -> dict[str, dict[str, float]]:

@@ -42,8 +42,17 @@ from infolm.training import checkpoint
 from infolm.training.manifest import Manifest, altered, sha256
 from infolm.trees import fits
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+LOOKING = 0.5
+"""Seconds that training waits for a lock which somebody looks at."""
+
 describe(
     "",
+    Described("progress", meaning="the share of training that is done", decimals=3),
     Described("epoch", meaning="passes over the training split that are complete", decimals=0),
     Described("tokens_per_second", "speed", "tokens per second", decimals=0, better="up"),
     Described(
@@ -207,10 +216,27 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Only one process trains in a folder; the lock falls with the process."""
         try:
-            with FileLock(self.path / ".lock", timeout=0):
+            # Not at once: somebody may only be looking whether it is held, see `in_training`.
+            with FileLock(self.path / ".lock", timeout=LOOKING):
                 yield
         except Timeout:
             raise InfolmError(f"{self.path}: another process is training there") from None
+
+    def in_training(self) -> bool:
+        """Whether a process is training in the folder at this moment; nothing is written."""
+        if fcntl is None:
+            return False
+        try:
+            descriptor = os.open(self.path / ".lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:  # there is none, or it may not be read: nobody trains there
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+        except OSError as error:
+            return isinstance(error, BlockingIOError)
+        finally:
+            os.close(descriptor)
 
 
 class ReadOnlyRun(RunFolder):
@@ -343,15 +369,21 @@ def _lines(path: Path, holding: bytes = b"") -> tuple[list[dict[str, Any]], list
     for line in path.read_bytes().split(b"\n"):
         if holding not in line:
             continue
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            record = None
-        if _is_record(record):
+        record = record_of(line)
+        if record is not None:
             records.append(record)
         elif line.strip():
             damaged.append(line)
     return records, damaged
+
+
+def record_of(line: bytes) -> dict[str, Any] | None:
+    """The record that a line of `metrics.jsonl` holds; None where it is damaged."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if _is_record(record) else None
 
 
 Number = float | Annotated[int, Interval(ge=-(2**63), lt=2**63)]
