@@ -279,6 +279,9 @@ def load(
                     _tokenise(config, pretokenised, texts, tokenizer, folder, workers, report)
 
         _mended(make, folder, sources.SPLITS, verify=False)
+        if _working(folder).exists():
+            with files.alone(folder):  # a process that was killed left it
+                _remove(_working(folder))
 
         def open_split(split: str) -> Split:
             with _writable(folder):
@@ -463,7 +466,7 @@ def _tokenise(
     The work is done in a folder of its own, which a process that is killed leaves to the next: what
     it has counted and encoded is not done again.
     """
-    work = folder.parent / "making" / folder.name
+    work = _working(folder)
     work.mkdir(parents=True, exist_ok=True)
     files.sweep(work)
     try:
@@ -473,16 +476,17 @@ def _tokenise(
     except InfolmError:
         _remove(work)
         raise
-    folder.mkdir(exist_ok=True)
-    os.replace(work / "tokenizer.json", folder / "tokenizer.json")
     for split, names in made.items():
-        # The blocks last: those of other tokens are noticed, and made again.
-        for path in [*(work / n for n in names), *(store.blocks_of(work / n) for n in names)]:
-            os.replace(path, folder / path.name)
         if len(names) > 1:
-            shards.write_index(shards.index_of(folder, split), names)
-            (folder / f"{split}.tokens").unlink(missing_ok=True)
+            shards.write_index(shards.index_of(work, split), names)
+    if folder.exists():  # of damaged files, or those of another split
+        shutil.rmtree(folder)
+    os.replace(work, folder)
     _remove(work)
+
+
+def _working(folder: Path) -> Path:
+    return folder.parent / "making" / folder.name
 
 
 def _remove(work: Path) -> None:
@@ -521,7 +525,7 @@ def _encode_all(
             report=report,
         )
         files.replace(saved, made.save)
-        shutil.rmtree(work / "counts")
+    shutil.rmtree(work / "counts", ignore_errors=True)
     types, vocabulary = len(Tokenizer.load(saved)), sources.sha256(saved)
     names: dict[str, list[str]] = {}
     for split, groups in pieces.items():

@@ -137,10 +137,11 @@ def gathered(
 
     prepare: the lines that are written of a document; None: it is written as it stands.
     """
-    done = folder / "gathered.json"
-    if done.exists():
-        return Gathered(**json.loads(done.read_bytes()))
+    if (found := finished(folder)) is not None:
+        return found
     folder.mkdir(parents=True, exist_ok=True)
+    if _record(folder).exists():  # and what it was made from is still there
+        return _end(folder)
     reading = _Reading(files, wanted, report)
     copies = _copies(reading, folder / "hashes") if wanted.deduplicate else None
     writer = _Sorted if wanted.shuffle is not None else _Plain
@@ -151,10 +152,28 @@ def gathered(
                 f"the {split} split has no document: raise data.held_out, name files train, valid "
                 "and test, or bring more documents"
             )
-    _commit(done, asdict(result))
-    for made in ("hashes", "runs", "stretches"):
+    _commit(_record(folder), asdict(result))
+    return _end(folder)
+
+
+_SCRATCH = ("hashes", "runs", "stretches")
+
+
+def _record(folder: Path) -> Path:
+    return folder / "gathered.json"
+
+
+def finished(folder: Path) -> Gathered | None:
+    """What was made in `folder`, if all is done there."""
+    if not _record(folder).exists() or any((folder / made).exists() for made in _SCRATCH):
+        return None
+    return Gathered(**json.loads(_record(folder).read_bytes()))
+
+
+def _end(folder: Path) -> Gathered:
+    for made in _SCRATCH:
         shutil.rmtree(folder / made, ignore_errors=True)
-    return result
+    return Gathered(**json.loads(_record(folder).read_bytes()))
 
 
 def _commit(path: Path, fields: dict[str, Any]) -> None:
@@ -387,7 +406,7 @@ class _Sorted(_Plain):
 
     def _merged(self, split: str, runs: list[str]) -> list[str]:
         paths = [self._records / f"{name}.text" for name in runs]
-        keys = [np.load(path.with_suffix(".keys.npy"), mmap_mode="r") for path in paths]
+        keys = (np.load(path.with_suffix(".keys.npy"), mmap_mode="r") for path in paths)
         size = sum(int(ends[-1]) + OVERHEAD * len(ends) for _, ends in keys)
         shares = -(-size // STRETCH)
         made = [f"{split}-{share:05d}.txt" for share in range(shares)]

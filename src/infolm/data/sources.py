@@ -149,9 +149,11 @@ def gathered_texts(
             yield from sentence_splitter.split(paragraph)
 
     prepare = None if lines == "sentences" else in_sentences
-    with files.alone(folder):
-        files.sweep(folder)
-        result = gather.gathered(found, wanted, prepare, folder, report)
+    result = gather.finished(folder)
+    if result is None:
+        with files.alone(folder):
+            files.sweep(folder)
+            result = gather.gathered(found, wanted, prepare, folder, report)
     texts = {s: [Text.whole(folder / name) for name in names] for s, names in result.texts.items()}
     return texts, result
 
