@@ -221,7 +221,8 @@ for early in (False, True):
     while status and kills < 99:
         child = os.fork()
         if not child:
-            lives = [int(sys.argv[4]) + kills % 5]  # files that are made, or taken away, before it is killed
+            # It is killed when so many files were given a name or taken away.
+            lives = [int(sys.argv[4]) + kills % 5]
             os.replace = doomed(os.replace, lives, early)
             os.unlink = doomed(os.unlink, lives, early)
             load(config, workers=1)
@@ -289,6 +290,7 @@ def test_what_is_plain_is_read_as_before(tmp_path: Path) -> None:
     assert gathering(DataConfig(path=tmp_path / "none.jsonl")) is None
     (tmp_path / "a.jsonl").write_text("a\n" * 100)
     assert gathering(DataConfig(path=tmp_path / "a.jsonl", field=None)) is None  # an older run's
+    assert DataConfig(path=tmp_path / "a.txt", field=None).field == "text"  # where it says nothing
     assert gathering(DataConfig(path=tmp_path / "a.jsonl")) == Gathering(unit="line")
     assert gathering(DataConfig(path=tmp_path / "train.txt", shuffle=0)) == Gathering(
         unit="line", shuffle=0
@@ -321,12 +323,14 @@ def refused(match: str, **settings: object) -> None:
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     refused("deduplicate: is for your own documents", corpus="ptb", deduplicate=True)
     refused("shuffle: is for your own documents", corpus="ptb", shuffle=0)
-    refused("documents: needs data.field", path=tmp_path, documents="line", field=None)
+    jsonl = tmp_path / "a.jsonl"
+    refused("documents: needs data.field", path=jsonl, documents="line", field=None)
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
     refused("split has no document: raise data.held_out", path=tmp_path / "a.jsonl")
     refused("no-such does not exist", path=tmp_path / "no-such", shuffle=1)
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n{"a": 1}\n')
     refused(r"a\.jsonl, line 2, has no field 'text'", path=tmp_path / "a.jsonl")
+    assert not list((tmp_path / "cache" / "texts" / "gathered").iterdir())  # nothing half made
 
 
 def test_the_first_lines_may_reach_over_files(

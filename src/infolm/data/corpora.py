@@ -147,6 +147,9 @@ class DataConfig(Section):
             raise ValueError("tokens: byte has 256 types as they are: no vocabulary, no lowercase")
         if self.lines != "sentences" and self.path is None:
             raise ValueError(f"lines: {self.lines} is for your own text: set data.path")
+        if self.field is None and (self.path is None or documents.is_plain(self.path)):
+            # An older run's: it says nothing here, and the run may be resumed by its recipe's name.
+            object.__setattr__(self, "field", "text")
         asked = [
             key
             for key, value in (
@@ -317,10 +320,17 @@ def _complete(folder: Path) -> bool:
         return False
 
 
-def read_text(path: Path, tokenizer: Tokenizer) -> Split:
-    """A text in a given vocabulary, as `Tokenizer.adapted` has it; a last line is ended."""
+def read_text(path: Path, tokenizer: Tokenizer, field: str = "text") -> Split:
+    """A text in a given vocabulary, as `Tokenizer.adapted` has it; a last line is ended.
+
+    field: of JSON lines and Parquet, whose documents follow each other.
+    """
     try:
-        data = path.read_bytes()
+        if documents.is_plain(path):
+            data = path.read_bytes()
+        else:
+            found = documents.read(path, field, "line")
+            data = "".join(t if t.endswith("\n") else f"{t}\n" for t in found).encode()
     except OSError as error:
         raise InfolmError(f"{path} cannot be read: {error.strerror}") from error
     if not data.strip():

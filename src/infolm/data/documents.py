@@ -214,7 +214,7 @@ def _field_of(line: bytes, field: str) -> str:
     if field not in value:
         raise ValueError(
             f"has no field '{field}' (it has {', '.join(map(str, value)) or 'none'}): set "
-            "data.field to the one with the text"
+            "data.field, or --field, to the one with the text"
         )
     return _text_or_none(field)(value[field])
 
@@ -254,7 +254,7 @@ def _parquet_rows(path: Path, field: str) -> Iterator[Row]:
             if field not in names:
                 raise InfolmError(
                     f"{path} has no column '{field}' (it has {', '.join(names) or 'none'}): set "
-                    "data.field to the one with the text"
+                    "data.field, or --field, to the one with the text"
                 )
             number = 0
             for batch in file.iter_batches(ROWS, columns=[field]):

@@ -94,8 +94,8 @@ class Gathered:
     def described(self) -> str:
         kept = ", ".join(f"{n:,} {split}" for split, n in self.documents.items())
         left = [
-            f"{n:,} {what}"
-            for n, what in ((self.duplicates, "duplicates"), (self.empty, "empty ones"))
+            f"{n:,} {what}{'s'[: n != 1]}"
+            for n, what in ((self.duplicates, "duplicate"), (self.empty, "empty one"))
             if n
         ]
         tail = f", {' and '.join(left)} left out" if left else ""

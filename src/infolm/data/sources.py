@@ -153,7 +153,11 @@ def gathered_texts(
     if result is None:
         with files.alone(folder):
             files.sweep(folder)
-            result = gather.gathered(found, wanted, prepare, folder, report)
+            try:
+                result = gather.gathered(found, wanted, prepare, folder, report)
+            except InfolmError:  # when a file is mended, all is another text
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
     texts = {s: [Text.whole(folder / name) for name in names] for s, names in result.texts.items()}
     return texts, result
 
