@@ -144,6 +144,34 @@ def held(path: Path) -> Iterator[None]:
         raise RunError(f"{path} could not be written ({error}): nothing is lost") from error
 
 
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Inside, no other process that asks for it works on `path`; waits for as long as it takes.
+
+    The system frees the lock of a process that dies. Nothing is left of it in the end.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    if fcntl is None:
+        from filelock import FileLock
+
+        with FileLock(lock):
+            yield
+        return
+    while True:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        with suppress(OSError):  # a file system without locks: who makes the same does no harm
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:
+            break
+        os.close(descriptor)  # whom we waited for took it away
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            lock.unlink()
+        os.close(descriptor)
+
+
 def sweep(folder: Path, name: str = "") -> None:
     """Remove what dead writers left in `folder`, if `name` is given of that file or folder only.
 

@@ -3,6 +3,7 @@
 Only the trainings are made short, and those on corpora to download read a small text instead.
 """
 
+import gzip
 import json
 import re
 import shlex
@@ -50,6 +51,13 @@ def shortened(arguments: list[str]) -> list[str]:
     return arguments
 
 
+def stories(folder: Path, lines: list[str]) -> None:
+    """A folder of documents: gzipped JSON lines."""
+    folder.mkdir()
+    bodies = [json.dumps({"body": f"{line}\nstory {i}"}) for i, line in enumerate(lines)]
+    (folder / "part-0.jsonl.gz").write_bytes(gzip.compress("\n".join(bodies).encode()))
+
+
 def tasks(folder: Path) -> None:
     """Small files of CoLA and of SQuAD, where the documents have them."""
     (folder / "glue" / "CoLA").mkdir(parents=True)
@@ -75,6 +83,7 @@ def test_every_command_runs(document, infolm, tmp_path, small_text, monkeypatch)
     monkeypatch.chdir(tmp_path)
     text = small_text.read_text() + "the cat sat on the mat\n" * 20
     (tmp_path / "book.txt").write_text(text)
+    stories(tmp_path / "stories", text.splitlines())
     tasks(tmp_path)
     for language, block in blocks(document):
         if language == "python" and document.name == "extending.md":  # it registers new kinds

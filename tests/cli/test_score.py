@@ -1,6 +1,7 @@
 """`infolm score`: sentences in, surprisals out, in every form; minimal pairs; what is refused."""
 
 import csv
+import gzip
 import io
 import json
 import math
@@ -164,6 +165,16 @@ def test_evaluate_gives_the_likelihood_that_score_gives(infolm, trained, file, o
     assert "6.7% of the tokens of sentences.txt are not in the vocabulary" in done.err
 
 
+def test_another_text_may_be_compressed_json_lines(infolm, trained, file, tmp_path):
+    lines = [json.dumps({"body": line}) for line in file.read_text().splitlines()]
+    packed = tmp_path / "sentences.jsonl.gz"
+    packed.write_bytes(gzip.compress("\n".join(lines).encode()))
+    plain = json.loads(infolm("evaluate", trained, "--text", file, "--json").out)
+    done = infolm("evaluate", trained, "--text", packed, "--field", "body", "--json")
+    assert [m["value"] for m in json.loads(done.out)] == [m["value"] for m in plain]
+    one_sentence(infolm("evaluate", trained, "--text", packed), "line 1, has no field 'text'")
+
+
 def test_another_text_is_not_kept_with_the_run(infolm, trained, file):
     kept = trained / "measurements.json"
     before = kept.read_bytes() if kept.exists() else None
@@ -183,6 +194,7 @@ def test_another_corpus_by_its_name(infolm, trained):
 
 def test_texts_that_cannot_be_measured(infolm, trained, file, tmp_path):
     one_sentence(infolm("evaluate", trained, "--text", "ptbb"), "did you mean 'ptb'?")
+    one_sentence(infolm("evaluate", trained, "--field", "body"), "--field is of another text")
     one_sentence(infolm("evaluate", trained, "--text", file, "--split", "test"), "--split")
     one_sentence(infolm("evaluate", trained, "--text", file, "--episodic"), "--episodic")
     (tmp_path / "empty.txt").touch()

@@ -193,10 +193,7 @@ def test_bad_texts_are_refused_in_a_sentence(tmp_path: Path, folder: Path) -> No
     (folder / "wiki.test.tokens").write_text("")
     refused(r"wiki\.test\.tokens is empty", folder)
     (folder / "wiki.test.tokens").unlink()
-    refused(r"has no file for test", folder)
-    (folder / "test.a").write_text("a\n")
-    (folder / "test.b").write_text("a\n")
-    refused(r"has test\.a, test\.b for test", folder)
+    refused(r"has files named train and none named test: name one", folder)
 
 
 def test_nothing_is_left_of_a_refused_text(tmp_path: Path, folders: Path) -> None:

@@ -1,5 +1,6 @@
 import os
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from infolm.data import ingest
-from infolm.data.ingest import Text, encode, in_order, make_tokenizer, pieces
+from infolm.data.ingest import Text, encode, in_order, make_tokenizer, pieces, shards
 from infolm.data.store import Counts
 from infolm.data.tokens import EOS, Kind, Tokenizer, vocabulary
 from infolm.errors import InfolmError, RunError
@@ -40,7 +41,7 @@ def ingested(
     for path in scratch.glob("*.*"):
         path.unlink()
     made = make_tokenizer(
-        text,
+        [text],
         kind,
         limit,
         lowercase=lowercase,
@@ -51,7 +52,8 @@ def ingested(
     )
     ingest._tokenizer.cache_clear()
     made.save(scratch / "tokenizer.json")
-    parts = list(encode(text, scratch / "tokenizer.json", "encoding", workers, lambda *_: None))
+    chunks = list(chain.from_iterable(shards([text], kind)))
+    parts = list(encode(chunks, scratch / "tokenizer.json", "encoding", workers, lambda *_: None))
     counts = sum((part for _, part in parts), Counts())
     return made, np.concatenate([ids for ids, _ in parts]).tolist(), counts
 
@@ -172,7 +174,10 @@ def test_progress_reaches_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     Tokenizer.from_bytes().save(tmp_path / "tokenizer.json")
     ingest._tokenizer.cache_clear()
     calls: list[tuple[str, int, int]] = []
-    list(encode(text, tmp_path / "tokenizer.json", "encoding", 1, lambda *call: calls.append(call)))
+    chunks = pieces(text, ingest._CHUNK["byte"], "byte")
+    list(
+        encode(chunks, tmp_path / "tokenizer.json", "encoding", 1, lambda *call: calls.append(call))
+    )
     assert len(calls) > 10
     assert calls == sorted(calls)
     assert calls[-1] == ("encoding", 220, 220)

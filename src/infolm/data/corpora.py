@@ -11,10 +11,12 @@ and the settings. `infolm.data.sources` says where the text is looked for.
 import hashlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -24,7 +26,18 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from infolm import files
-from infolm.data import ingest, reverse_copy, sources, store, synthetic, uniform
+from infolm.data import (
+    documents,
+    ingest,
+    reverse_copy,
+    shards,
+    sources,
+    store,
+    synthetic,
+    uniform,
+)
+from infolm.data.documents import Unit
+from infolm.data.gather import Gathered, Gathering
 from infolm.data.ingest import Report, Text
 from infolm.data.registry import CorpusInfo, Download, registry
 from infolm.data.reverse_copy import ReverseCopyConfig
@@ -56,13 +69,38 @@ BLOCK = 2**22
 class DataConfig(Section):
     """The text to learn from and what its tokens are."""
 
-    former_defaults = MappingProxyType({"contractions": False})
+    former_defaults = MappingProxyType({"contractions": False, "field": None})
 
     corpus: str | None = Field(None, description="name of a registered corpus")
     path: Path | None = Field(
         None,
-        description="your own UTF-8 text instead: a file, split 90:5:5 for you, or a folder with "
-        "files, or folders of files, named train, valid and test",
+        description="your own UTF-8 text instead: a file, split 90:5:5 for you, a folder with "
+        "files named train, valid and test, or a folder of documents (text, JSON lines or Parquet, "
+        "compressed or not)",
+    )
+    field: str | None = Field(
+        "text",
+        description="the field of JSON lines, or the column of Parquet, that is the text; none: "
+        "such a file, and a compressed one, is read as the plain text it is not",
+    )
+    documents: Unit | None = Field(
+        None,
+        description="what a document of a text file is; by default the file in a folder of many, "
+        "and of a single file a line",
+    )
+    deduplicate: bool = Field(
+        False,
+        description="leave out documents that came before, but for case and white space",
+    )
+    shuffle: int | None = Field(
+        None, ge=0, description="a seed to shuffle the documents with; none: in their order"
+    )
+    held_out: float = Field(
+        0.01,
+        gt=0,
+        lt=0.5,
+        description="the share of documents that valid and test have each, where no files have "
+        "these names; a document's hash decides",
     )
     train_lines: int | None = Field(
         None, ge=1, description="learn from the first so many lines of the training split alone"
@@ -109,6 +147,22 @@ class DataConfig(Section):
             raise ValueError("tokens: byte has 256 types as they are: no vocabulary, no lowercase")
         if self.lines != "sentences" and self.path is None:
             raise ValueError(f"lines: {self.lines} is for your own text: set data.path")
+        if self.field is None and (self.path is None or documents.is_plain(self.path)):
+            # An older run's: it says nothing here, and the run may be resumed by its recipe's name.
+            object.__setattr__(self, "field", "text")
+        asked = [
+            key
+            for key, value in (
+                ("documents", self.documents),
+                ("deduplicate", self.deduplicate),
+                ("shuffle", self.shuffle is not None),
+            )
+            if value
+        ]
+        if asked and self.path is None:
+            raise ValueError(f"{asked[0]}: is for your own documents: set data.path")
+        if asked and self.field is None:
+            raise ValueError(f"{asked[0]}: needs data.field, which may be 'text'")
         if self.reverse_copy and self.corpus != reverse_copy.NAME:
             raise ValueError(f"reverse_copy: is for the corpus {reverse_copy.NAME} alone")
         if self.uniform and self.corpus != uniform.NAME:
@@ -207,7 +261,13 @@ def load(
     with _writable(sources.cache_folder()):
         files.sweep(sources.cache_folder())
         name, texts, pretokenised = _find(config, report)
-        source = _sha256([(s, sources.digest(t.path), t.start, t.stop) for s, t in texts.items()])
+        source = _sha256(
+            [
+                (split, sources.digest(text.path), text.start, text.stop)
+                for split, parts in texts.items()
+                for text in parts
+            ]
+        )
         given = config.model_dump(include={"tokens", "vocabulary", "lowercase", "pretokenised"})
         settings = given | {"pretokenised": pretokenised}
         if splits_contractions(config):
@@ -216,10 +276,15 @@ def load(
         fingerprint = _sha256({"format": store.VERSION, "source": source, "tokens": tokens})
         folder = sources.cache_folder() / fingerprint
 
-        def make() -> None:
-            _tokenise(config, pretokenised, texts, tokenizer, folder, workers, report)
+        def make(again: bool) -> None:
+            with files.alone(folder):
+                if again or not _complete(folder):
+                    _tokenise(config, pretokenised, texts, tokenizer, folder, workers, report)
 
         _mended(make, folder, sources.SPLITS, verify=False)
+        if _working(folder).exists():
+            with files.alone(folder):  # a process that was killed left it
+                _remove(_working(folder))
 
         def open_split(split: str) -> Split:
             with _writable(folder):
@@ -230,23 +295,42 @@ def load(
 
 
 def _mended(
-    make: Callable[[], None], folder: Path, splits: Sequence[str], verify: bool
+    make: Callable[[bool], None], folder: Path, splits: Sequence[str], verify: bool
 ) -> list[Split]:
-    """The splits in a folder, which `make` makes where they are missing or damaged."""
+    """The splits in a folder, which `make` makes where they are missing or damaged.
+
+    make: called with whether they are to be made although they are there.
+    """
     try:
         return _open(folder, splits, verify)
     except FileNotFoundError:
-        pass
+        again = False
     except store.DamagedError as damage:
         print(f"{damage}: tokenising the text again.", file=sys.stderr)
-    make()
+        again = True
+    make(again)
     return _open(folder, splits, verify)
 
 
-def read_text(path: Path, tokenizer: Tokenizer) -> Split:
-    """A text in a given vocabulary, as `Tokenizer.adapted` has it; a last line is ended."""
+def _complete(folder: Path) -> bool:
+    """Whether another process has made the splits in the meantime."""
     try:
-        data = path.read_bytes()
+        return bool(_open(folder, sources.SPLITS, verify=False))
+    except (FileNotFoundError, store.DamagedError):
+        return False
+
+
+def read_text(path: Path, tokenizer: Tokenizer, field: str = "text") -> Split:
+    """A text in a given vocabulary, as `Tokenizer.adapted` has it; a last line is ended.
+
+    field: of JSON lines and Parquet, whose documents follow each other.
+    """
+    try:
+        if documents.is_plain(path):
+            data = path.read_bytes()
+        else:
+            found = documents.read(path, field, "line")
+            data = "".join(t if t.endswith("\n") else f"{t}\n" for t in found).encode()
     except OSError as error:
         raise InfolmError(f"{path} cannot be read: {error.strerror}") from error
     if not data.strip():
@@ -296,14 +380,11 @@ def types(config: DataConfig) -> int:
     return sources.find(config.corpus).types
 
 
-def _find(config: DataConfig, report: Report) -> tuple[str, dict[str, Text], bool]:
+def _find(config: DataConfig, report: Report) -> tuple[str, dict[str, list[Text]], bool]:
     """The corpus's name, the text of each split, and whether its words are split already."""
     if config.path is not None:
-        name, texts, pretokenised = (
-            config.path.stem,
-            sources.own_texts(config.path, config.lines),
-            False,
-        )
+        name, pretokenised = config.path.stem, False
+        parts = _own(config, config.path, report)
     else:
         info = sources.find(config.corpus)
         name, pretokenised = info.name, info.pretokenised
@@ -315,11 +396,48 @@ def _find(config: DataConfig, report: Report) -> tuple[str, dict[str, Text], boo
             texts = sources.made(size.name, lambda: uniform.splits(size))
         else:
             texts = sources.known_texts(info, config.tokens, report)
+        parts = {split: [text] for split, text in texts.items()}
     if config.train_lines is not None:
-        texts = texts | {"train": sources.first_lines(texts["train"], config.train_lines)}
+        parts = parts | {"train": sources.first_lines(parts["train"], config.train_lines)}
     if config.pretokenised is not None:
         pretokenised = config.pretokenised
-    return name, texts, pretokenised
+    return name, parts, pretokenised
+
+
+def _own(config: DataConfig, path: Path, report: Report) -> dict[str, list[Text]]:
+    """The splits of a person's own text: plain as it stands, or documents put together."""
+    if (wanted := gathering(config)) is not None:
+        return sources.gathered_texts(path, wanted, config.lines, report)[0]
+    if config.field is not None and path.is_file() and documents.is_compressed(path):
+        path = sources.unpacked(path)
+    return {split: [text] for split, text in sources.own_texts(path, config.lines).items()}
+
+
+def gathering(config: DataConfig) -> Gathering | None:
+    """How documents are put together; None for a plain text and for a corpus by name."""
+    path, field = config.path, config.field
+    if path is None or field is None:
+        return None
+    asked = config.documents or config.deduplicate or config.shuffle is not None
+    text = not path.is_dir() and documents.is_text(path)  # compressed, it is still one text
+    if not asked and (text or not path.exists() or sources.is_plain(path)):
+        return None
+    unit = config.documents or ("file" if path.is_dir() else "line")
+    return Gathering(field, unit, config.deduplicate, config.shuffle, config.held_out)
+
+
+def own_file(config: DataConfig) -> Path:
+    """The beginning of one's own training text, plain."""
+    assert config.path is not None
+    return _own(config, config.path, _silent)["train"][0].path
+
+
+def gathered(config: DataConfig) -> Gathered | None:
+    """What was put together of one's own documents; None where nothing was."""
+    wanted = gathering(config)
+    if wanted is None or config.path is None:
+        return None
+    return sources.gathered_texts(config.path, wanted, config.lines, _silent)[1]
 
 
 def _sha256(described: object) -> str:
@@ -347,42 +465,114 @@ def _writable(folder: Path) -> Iterator[None]:
 def _tokenise(
     config: DataConfig,
     pretokenised: bool,
-    texts: dict[str, Text],
+    texts: dict[str, list[Text]],
     tokenizer: Tokenizer | None,
     folder: Path,
     workers: int | None,
     report: Report,
 ) -> None:
-    """Make the files of `folder`, each by a rename: who makes the same at once does no harm."""
-    with files.scratch_folder(folder.parent, "making-tokens") as scratch:
-        tokenizer = tokenizer or ingest.make_tokenizer(
+    """Make the files of `folder`, each by a rename.
+
+    The work is done in a folder of its own, which a process that is killed leaves to the next: what
+    it has counted and encoded is not done again.
+    """
+    work = _working(folder)
+    work.mkdir(parents=True, exist_ok=True)
+    files.sweep(work)
+    try:
+        made = _encode_all(config, pretokenised, texts, tokenizer, work, workers, report)
+    except RunError:  # of the machine, not of the text
+        raise
+    except InfolmError:
+        _remove(work)
+        raise
+    for split, names in made.items():
+        if len(names) > 1:
+            shards.write_index(shards.index_of(work, split), names)
+    if folder.exists():  # of damaged files, or those of another split
+        shutil.rmtree(folder)
+    os.replace(work, folder)
+    _remove(work)
+
+
+def _working(folder: Path) -> Path:
+    return folder.parent / "making" / folder.name
+
+
+def _remove(work: Path) -> None:
+    shutil.rmtree(work, ignore_errors=True)
+    with suppress(OSError):  # others may be at work in it
+        work.parent.rmdir()
+
+
+def _encode_all(
+    config: DataConfig,
+    pretokenised: bool,
+    texts: dict[str, list[Text]],
+    tokenizer: Tokenizer | None,
+    work: Path,
+    workers: int | None,
+    report: Report,
+) -> dict[str, list[str]]:
+    """The vocabulary and the files of tokens in `work`; gives the names of each split's files."""
+    kind = tokenizer.kind if tokenizer else config.tokens
+    pieces = {split: ingest.shards(parts, kind) for split, parts in texts.items()}
+    _keep_if(
+        _sha256({s: [[len(p) for p in g] for g in found] for s, found in pieces.items()}), work
+    )
+    saved = work / "tokenizer.json"
+    if not saved.exists():
+        (work / "counts").mkdir(exist_ok=True)
+        made = tokenizer or ingest.make_tokenizer(
             texts["train"],
             config.tokens,
             config.vocabulary,
             lowercase=config.lowercase,
             pretokenised=pretokenised,
             contractions=splits_contractions(config),
-            scratch=scratch,
+            scratch=work / "counts",
             workers=workers,
             report=report,
         )
-        saved = scratch / "tokenizer.json"
-        tokenizer.save(saved)
-        vocabulary = sources.sha256(saved)
-        made = [saved]
-        for split, text in texts.items():
-            made.append(scratch / f"{split}.tokens")
-            parts = ingest.encode(text, saved, f"encoding {split}", workers, report)
-            if not store.write(made[-1], len(tokenizer), vocabulary, parts):
+        files.replace(saved, made.save)
+    shutil.rmtree(work / "counts", ignore_errors=True)
+    types, vocabulary = len(Tokenizer.load(saved)), sources.sha256(saved)
+    names: dict[str, list[str]] = {}
+    for split, groups in pieces.items():
+        several = len(groups) > 1
+        found = [
+            f"{split}-{n:05d}.tokens" if several else f"{split}.tokens" for n in range(len(groups))
+        ]
+        left = [
+            (work / name, group)
+            for name, group in zip(found, groups, strict=True)
+            if not store.blocks_of(work / name).exists()
+        ]
+        chunks = [piece for _, group in left for piece in group]
+        parts = ingest.encode(chunks, saved, f"encoding {split}", workers, report)
+        for path, group in left:
+            if not store.write(path, types, vocabulary, islice(parts, len(group))):
                 raise InfolmError(
-                    f"The {split} split of {text.path} has no token: give a text with more lines."
+                    f"The {split} split of {group[0].path} has no token: give a text with more "
+                    "lines."
                 )
-        folder.mkdir(exist_ok=True)
-        # The blocks last: those of other tokens are noticed, and made again.
-        for path in [*made, *map(store.blocks_of, made[1:])]:
-            os.replace(path, folder / path.name)
+        if not groups:
+            raise InfolmError(f"The {split} split has no token: give a text with more lines.")
+        names[split] = found
+    return names
+
+
+def _keep_if(layout: str, work: Path) -> None:
+    """Clear the folder of what was made by another rule for where shards end."""
+    known = work / "layout"
+    if known.exists() and known.read_text() == layout:
+        return
+    shutil.rmtree(work)
+    work.mkdir()
+    with store.atomic(known) as file:
+        file.write(layout.encode())
 
 
 def _open(folder: Path, splits: Sequence[str], verify: bool) -> list[Split]:
     vocabulary = sources.sha256(folder / "tokenizer.json")
-    return [store.read(folder / f"{split}.tokens", vocabulary, verify) for split in splits]
+    return [shards.read(folder, split, vocabulary, verify) for split in splits]

@@ -6,6 +6,9 @@ in this process. What comes out depends on the text alone, not on the pieces or 
 
 Counting is exact with any number of types: a worker's counts go to disk once they hold half a
 million words, scattered by a hash over a few files, and each of these is added up on its own.
+
+A text is a sequence of files, or of parts of files. Both passes can be killed at any moment: counts
+of 64 MB are on disk, and are not made again; so are shards of tokens (`data.shards`).
 """
 
 import mmap
@@ -14,11 +17,11 @@ import os
 import re
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from functools import lru_cache, partial, reduce
+from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,6 +30,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from infolm.data import store
 from infolm.data.store import Counts
 from infolm.data.tokens import (
     EOS,
@@ -55,6 +59,10 @@ _CHUNK: dict[Kind, int] = {
     "wordpiece": 2**19,
 }
 _RANGE = 64 * 2**20  # bytes counted by one task
+SHARD = 64 * 2**20
+"""Bytes of text whose tokens are a file of their own."""
+SHARDS = 512
+"""The most such files of a split: each is open while it is read, and systems allow 1024."""
 _ALONE = 32 * 2**20  # bytes below which a pool costs more than it brings
 _TYPES = 500_000  # words a worker counts before it writes them out
 _BUCKETS = 16
@@ -66,6 +74,7 @@ _CUT = re.compile(rb"\n|[!-~](?= )")
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+Sized = TypeVar("Sized", "Text", "_Range")
 
 
 @dataclass(frozen=True)
@@ -153,9 +162,18 @@ def in_order(
         pool.shutdown(cancel_futures=True)
 
 
-def workers_for(text: Text, most: int | None) -> int:
+def length(texts: Sequence[Text]) -> int:
+    """Bytes of them all."""
+    return sum(map(len, texts))
+
+
+def all_pieces(texts: Sequence[Text], size: int, kind: Kind) -> list[Text]:
+    return [piece for text in texts for piece in pieces(text, size, kind)]
+
+
+def workers_for(texts: Sequence[Text], most: int | None) -> int:
     """One for a small text, else as many as allowed, by default one per core we may use."""
-    if len(text) < _ALONE:
+    if length(texts) < _ALONE:
         return 1
     if most is not None:
         return most
@@ -163,7 +181,11 @@ def workers_for(text: Text, most: int | None) -> int:
 
 
 def _each(
-    function: Callable[[Text], Result], chunks: list[Text], stage: str, workers: int, report: Report
+    function: Callable[[Sized], Result],
+    chunks: Sequence[Sized],
+    stage: str,
+    workers: int,
+    report: Report,
 ) -> Iterator[Result]:
     """`in_order` over pieces of text, telling how many bytes are done."""
     total, done = sum(map(len, chunks)), 0
@@ -174,7 +196,7 @@ def _each(
 
 
 def make_tokenizer(
-    text: Text,
+    texts: Sequence[Text],
     kind: Kind,
     limit: int | None,
     *,
@@ -185,65 +207,118 @@ def make_tokenizer(
     workers: int | None,
     report: Report,
 ) -> Tokenizer:
-    """The vocabulary of a training text, of at most `limit` types; `scratch` is for counts."""
-    workers = workers_for(text, workers)
+    """The vocabulary of a training text, of at most `limit` types.
+
+    scratch: a folder for counts. Those that a process before us left there are used.
+    """
+    workers = workers_for(texts, workers)
     match kind:
         case "word":
             pattern = None if pretokenised else word_pattern(pretokenised, contractions)
             count = partial(_count_words, scratch, lowercase, pattern)
-            ranges = pieces(text, _RANGE, kind)
-            deque(_each(count, ranges, "counting words", workers, report), maxlen=0)
-            words = _frequent_words(text, scratch, limit, workers)
+            _count_all(count, texts, kind, scratch, "counting words", workers, report)
+            words = _frequent_words(texts, scratch, limit, workers)
             return Tokenizer.from_words(
                 words, pretokenised=pretokenised, lowercase=lowercase, contractions=contractions
             )
         case "char":
-            tally = partial(_count_characters, lowercase)
-            ranges = pieces(text, _RANGE, kind)
-            tallies = _each(tally, ranges, "counting characters", workers, report)
-            codes = reduce(np.add, tallies, np.zeros(sys.maxunicode + 1, np.int64))
-            counts = {chr(code): int(codes[code]) for code in np.flatnonzero(codes)}
+            tally = partial(_count_characters, scratch, lowercase)
+            _count_all(tally, texts, kind, scratch, "counting characters", workers, report)
+            counts = Counter[str]()
+            for path in scratch.glob("characters.*.npy"):
+                for code, n in np.load(path).tolist():
+                    counts[chr(code)] += n
             characters = vocabulary(counts, "\n", sum(counts.values()), limit)
             return Tokenizer.from_characters(characters, lowercase=lowercase)
         case "byte":
             return Tokenizer.from_bytes()
         case "bpe" | "wordpiece":
             assert limit is not None  # the settings were checked
-            chunks = pieces(text, _CHUNK[kind], kind)
-            sample = chunks[:: -(-len(text) // _SAMPLE)]
+            chunks = all_pieces(texts, _CHUNK[kind], kind)
+            sample = chunks[:: -(-length(texts) // _SAMPLE)]
             learnt = "byte pairs" if kind == "bpe" else "word pieces"
-            texts = _each(_decoded, sample, f"learning {learnt}", 1, report)
+            decoded = _each(_decoded, sample, f"learning {learnt}", 1, report)
             learn = Tokenizer.from_bpe if kind == "bpe" else Tokenizer.from_wordpiece
-            return learn(texts, limit, lowercase=lowercase)
+            return learn(decoded, limit, lowercase=lowercase)
+
+
+def shards(texts: Sequence[Text], kind: Kind) -> list[list[Text]]:
+    """The pieces that are encoded, those of a shard together: `SHARD` bytes of text or more.
+
+    They depend on the text alone, so that a process can go on with another's shards.
+    """
+    size = max(SHARD, -(-length(texts) // SHARDS))
+    found: list[list[Text]] = []
+    room = 0
+    for piece in all_pieces(texts, _CHUNK[kind], kind):
+        if room <= 0:
+            found.append([])
+            room = size
+        found[-1].append(piece)
+        room -= len(piece)
+    return found
 
 
 def encode(
-    text: Text, tokenizer: Path, stage: str, workers: int | None, report: Report
+    chunks: Sequence[Text], tokenizer: Path, stage: str, workers: int | None, report: Report
 ) -> Iterator[tuple[NDArray[Any], Counts]]:
-    """The text's tokens, piece by piece, with the counts of each piece.
+    """The tokens of each of some `shards`' pieces, with its counts.
 
     tokenizer: where it was saved, for each process to read once.
     """
-    kind = _tokenizer(tokenizer).kind
-    chunks = pieces(text, _CHUNK[kind], kind)
-    return _each(partial(_encode, tokenizer), chunks, stage, workers_for(text, workers), report)
+    each = partial(_encode, tokenizer)
+    return _each(each, chunks, stage, workers_for(chunks, workers), report)
+
+
+@dataclass(frozen=True)
+class _Range:
+    """The `number`-th part of a text, counted by one task."""
+
+    number: int
+    text: Text
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+
+def _count_all(
+    count: Callable[[_Range], None],
+    texts: Sequence[Text],
+    kind: Kind,
+    scratch: Path,
+    stage: str,
+    workers: int,
+    report: Report,
+) -> None:
+    """Call `count` on each part of the text that was not counted before, and mark it as counted."""
+    ranges = [_Range(*item) for item in enumerate(all_pieces(texts, _RANGE, kind))]
+    left = [each for each in ranges if not _mark_of(scratch, each).exists()]
+    for each, _ in zip(left, _each(count, left, stage, workers, report), strict=True):
+        with store.atomic(_mark_of(scratch, each)):
+            pass
+
+
+def _mark_of(scratch: Path, part: _Range) -> Path:
+    return scratch / f"counted.{part.number}"
 
 
 def _decoded(text: Text) -> str:
     return decode(text, text.read())
 
 
-def _count_words(scratch: Path, lowercase: bool, pattern: str | None, text: Text) -> None:
+def _count_words(scratch: Path, lowercase: bool, pattern: str | None, part: _Range) -> None:
     """Count the words of a range of text into files in `scratch`, one per bucket and spill."""
     counts: Counter[str] = Counter()
-    for chunk in pieces(text, _CHUNK["word"], "word"):
+    spilt = 0
+    for chunk in pieces(part.text, _CHUNK["word"], "word"):
         content = _decoded(chunk)
         counts.update((lower(content) if lowercase else content).split())
         counts[EOS] += content.count("\n")
         if len(counts) >= _TYPES:
-            _spill(counts, pattern, scratch, str(chunk.start))
+            _spill(counts, pattern, scratch, f"{part.number}-{spilt}")
             counts.clear()
-    _spill(counts, pattern, scratch, f"{text.start}-rest")
+            spilt += 1
+    _spill(counts, pattern, scratch, f"{part.number}-rest")
 
 
 def _spill(counts: Counter[str], pattern: str | None, scratch: Path, name: str) -> None:
@@ -259,10 +334,13 @@ def _spill(counts: Counter[str], pattern: str | None, scratch: Path, name: str) 
     for word, n in counts.items():
         buckets[crc32(word.encode()) % _BUCKETS].append(f"{word} {n}\n")
     for bucket, lines in enumerate(buckets):
-        (scratch / f"{bucket}.{name}").write_text("".join(lines), encoding="utf-8", newline="\n")
+        with store.atomic(scratch / f"{bucket}.{name}") as file:
+            file.write("".join(lines).encode())
 
 
-def _frequent_words(text: Text, scratch: Path, limit: int | None, workers: int) -> list[str]:
+def _frequent_words(
+    texts: Sequence[Text], scratch: Path, limit: int | None, workers: int
+) -> list[str]:
     """Add up what `_count_words` wrote: the vocabulary."""
     most = MOST_WORDS if limit is None else limit
     counts: dict[str, int] = {}
@@ -277,7 +355,7 @@ def _frequent_words(text: Text, scratch: Path, limit: int | None, workers: int) 
         total += bucket_total
     if limit is None and types > MOST_WORDS:
         raise InfolmError(
-            f"{text.path} has {types:,} different words, too many to model: limit them, for "
+            f"{texts[0].path} has {types:,} different words, too many to model: limit them, for "
             "instance with data.vocabulary=100000, or use data.tokens=bpe."
         )
     return vocabulary(counts, EOS, total, limit)
@@ -302,14 +380,16 @@ def _most_frequent(counts: dict[str, int], most: int) -> dict[str, int]:
     return dict(ranked(counts.items())[:most]) | special
 
 
-def _count_characters(lowercase: bool, text: Text) -> NDArray[np.int64]:
-    """How often each code point occurs, [0x110000]."""
+def _count_characters(scratch: Path, lowercase: bool, part: _Range) -> None:
+    """Write the code points of a range of text and how often each occurs, (types, 2)."""
     counts = np.zeros(sys.maxunicode + 1, np.int64)
-    for chunk in pieces(text, _CHUNK["char"], "char"):
+    for chunk in pieces(part.text, _CHUNK["char"], "char"):
         content = _decoded(chunk)
         codes = (lower(content) if lowercase else content).encode("utf-32-le")
         counts += np.bincount(np.frombuffer(codes, np.uint32), minlength=len(counts))
-    return counts
+    with store.atomic(scratch / f"characters.{part.number}.npy") as file:
+        found = np.flatnonzero(counts)
+        np.save(file, np.stack([found, counts[found]], axis=1))
 
 
 @lru_cache(maxsize=1)

@@ -1,8 +1,10 @@
 """What was done to a person's own text, in words."""
 
-from infolm.data.corpora import Corpus, DataConfig, splits_contractions
+from pathlib import Path
+
+from infolm.data.corpora import Corpus, DataConfig, gathered, own_file, splits_contractions
 from infolm.data.sentence_splitter import sentences_per_line, wrapped_at
-from infolm.data.sources import SPLITS, own_file, read_lines
+from infolm.data.sources import SPLITS, read_lines, taken
 from infolm.errors import InfolmError
 
 MANY = 1.5
@@ -19,13 +21,17 @@ def described(config: DataConfig, corpus: Corpus) -> str:
     lines look like something else, which key to set. Empty for a corpus by name."""
     if config.path is None:
         return ""
-    parts = ["lower-cased" if config.lowercase else "case kept"]
+    parts = [] if (found := gathered(config)) is None else [found.described()]
+    if found and config.path.is_dir() and (others := taken(config.path)[1]):
+        more = f" and {len(others) - 1:,} others" if len(others) > 1 else ""
+        parts.append(f"{others[0].name}{more} not read, being of another kind")
+    parts.append("lower-cased" if config.lowercase else "case kept")
     tokenizer = corpus.tokenizer
     if tokenizer.kind == "word":
         parts.append(_words(config, corpus))
         if splits_contractions(config):
             parts.append("contractions cut (wo n't)")
-    parts.append(LINES[config.lines] + _hint(config))
+    parts.append(LINES[config.lines] + _hint(config, own_file(config)))
     return f"{config.path}: {', '.join(parts)}"
 
 
@@ -43,11 +49,10 @@ def _words(config: DataConfig, corpus: Corpus) -> str:
     return f"{kept} ({unknown / max(tokens, 1):.1%} of the tokens are <unk>)"
 
 
-def _hint(config: DataConfig) -> str:
+def _hint(config: DataConfig, file: Path) -> str:
     """What the lines look like, where that is not what they are taken for."""
-    if config.lines != "sentences" or config.path is None:
+    if config.lines != "sentences":
         return ""
-    file = own_file(config.path)
     try:
         if width := wrapped_at(read_lines(file)):
             return f" (they look hard-wrapped at {width} characters: data.lines=wrapped joins them)"

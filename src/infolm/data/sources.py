@@ -1,8 +1,8 @@
 """Where the text of each split lies, or is fetched from, or is made.
 
 A registered corpus is looked for in `$INFOLM_DATA/<folder>`, then in the user's data folder, and
-else downloaded, its SHA-256 checked. One's own text is a file, split 90 : 5 : 5 at line ends, or a
-folder with a train, a valid and a test file, or with folders of those names.
+else downloaded, its SHA-256 checked. One's own text is a file, split 90 : 5 : 5 at line ends, a
+folder with a train, a valid and a test file, or many documents, which `data.gather` puts together.
 """
 
 import hashlib
@@ -14,20 +14,23 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Literal
 
-from infolm.data import ingest, python_docs, sentence_splitter, store, synthetic
+from infolm import files
+from infolm.data import documents, gather, ingest, python_docs, sentence_splitter, store, synthetic
+from infolm.data.gather import SPLITS as SPLITS
+from infolm.data.gather import File, Gathered, Gathering
 from infolm.data.ingest import Report, Text
 from infolm.data.registry import CorpusInfo, Download, registry
 from infolm.data.tokens import Kind
 from infolm.errors import InfolmError, RunError
 from infolm.section import nearest
 
-SPLITS = ("train", "valid", "test")
 Lines = Literal["sentences", "paragraphs", "wrapped"]
 SPLITTER = 1
 """Counts up when the rules of `sentence_splitter` change."""
@@ -63,10 +66,15 @@ def digest(path: Path) -> str:
     if state.st_size < _LARGE:
         return sha256(path)
     key = [str(path.resolve()), state.st_size, state.st_mtime_ns, state.st_ctime_ns]
-    memory = cache_folder() / "digests" / hashlib.sha256(json.dumps(key).encode()).hexdigest()
+    return _remembered(json.dumps(key), lambda: sha256(path))
+
+
+def _remembered(key: str, digest: Callable[[], str]) -> str:
+    """What `digest` gives, kept in the cache under `key`."""
+    memory = cache_folder() / "digests" / hashlib.sha256(key.encode()).hexdigest()
     if memory.exists():
         return memory.read_text()
-    value = sha256(path)
+    value = digest()
     memory.parent.mkdir(parents=True, exist_ok=True)
     with store.atomic(memory) as file:
         file.write(value.encode())
@@ -87,9 +95,9 @@ def find(name: str | None) -> CorpusInfo:
 
 
 def own_texts(path: Path, lines: Lines = "sentences") -> dict[str, Text]:
-    """The splits of a person's own text, its lines taken for what they are."""
+    """The splits of a person's own plain text, its lines taken for what they are."""
     if path.is_dir():
-        texts = {split: Text.whole(_joined(_named(path, split))) for split in SPLITS}
+        texts = {split: Text.whole(_named(path, split)) for split in SPLITS}
         for text in texts.values():
             _refuse_empty(text.path)
         if lines != "sentences":
@@ -99,6 +107,123 @@ def own_texts(path: Path, lines: Lines = "sentences") -> dict[str, Text]:
         raise InfolmError(f"{path} does not exist: data.path is a text file or a folder of texts.")
     _refuse_empty(path)
     return _split_file(path if lines == "sentences" else _in_sentences(path, lines))
+
+
+def is_plain(path: Path) -> bool:
+    """Whether `own_texts` can read it: one plain text, or a folder with one for each split."""
+    if not path.is_dir():
+        return documents.is_plain(path)
+    found = [_candidates(path, split) for split in SPLITS]
+    return all(len(each) == 1 and documents.is_plain(each[0]) for each in found)
+
+
+def unpacked(path: Path) -> Path:
+    """A compressed text without its compression, made once and kept where a person can read it."""
+    _refuse_empty(path)
+    made = cache_folder() / "texts" / "own" / f"{path.stem}-{digest(path)[:16]}.txt"
+    if not made.exists():
+        made.parent.mkdir(parents=True, exist_ok=True)
+        with store.atomic(made) as file:
+            file.writelines(line.encode() for line in documents.read(path, "", "line"))
+    return made
+
+
+def gathered_texts(
+    path: Path, wanted: Gathering, lines: Lines, report: Report
+) -> tuple[dict[str, list[Text]], Gathered]:
+    """The splits of many documents, put together once and kept where a person can read them."""
+    found = _documents_of(path)
+    described = {
+        "version": gather.VERSION,
+        "wanted": asdict(wanted),
+        "lines": [lines, SPLITTER] if lines != "sentences" else None,
+        "files": _digest_of_files(path, found),
+    }
+    key = hashlib.sha256(json.dumps(described).encode()).hexdigest()
+    folder = cache_folder() / "texts" / "gathered" / key
+    folder.parent.mkdir(parents=True, exist_ok=True)
+
+    def in_sentences(text: str) -> Iterator[str]:
+        split: Iterator[str] = iter(text.splitlines())
+        for paragraph in sentence_splitter.unwrap(split) if lines == "wrapped" else split:
+            yield from sentence_splitter.split(paragraph)
+
+    prepare = None if lines == "sentences" else in_sentences
+    result = gather.finished(folder)
+    if result is None:
+        with files.alone(folder):
+            files.sweep(folder)
+            try:
+                result = gather.gathered(found, wanted, prepare, folder, report)
+            except InfolmError:  # when a file is mended, all is another text
+                shutil.rmtree(folder, ignore_errors=True)
+                raise
+    texts = {s: [Text.whole(folder / name) for name in names] for s, names in result.texts.items()}
+    return texts, result
+
+
+def _documents_of(path: Path) -> list[File]:
+    """The files, each with its split where their names tell it."""
+    if not path.is_dir():
+        if not path.is_file():
+            raise InfolmError(
+                f"{path} does not exist: data.path is a text file or a folder of texts."
+            )
+        return [File(path)]
+    found = taken(path)[0]
+    if not found:
+        raise InfolmError(
+            f"{path} has no file to read: its files are to end in .txt, .jsonl or .parquet, "
+            "compressed (.gz, .zst) or not"
+        )
+    splits = {file: _split_named(file.relative_to(path)) for file in found}
+    if "train" not in splits.values():
+        return [File(file) for file in found]
+    for split in SPLITS:
+        if split not in splits.values():
+            raise InfolmError(
+                f"{path} has files named train and none named {split}: name one, or rename "
+                "the others, for documents to be split by their hash"
+            )
+    unnamed = [file for file, split in splits.items() if split is None]
+    if unnamed:
+        raise InfolmError(
+            f"{unnamed[0]} is named neither train, valid nor test, and other files of {path} are: "
+            "name it so, or take it away"
+        )
+    return [File(file, split) for file, split in splits.items()]
+
+
+def taken(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The files under a folder that are read, and those of other kinds. One that is named after a
+    split is read as plain text whatever its name ends in."""
+    known, others = documents.in_folder(folder)
+    named = {path for path in others if _split_named(path.relative_to(folder))}
+    return sorted([*known, *named]), [path for path in others if path not in named]
+
+
+def _split_named(path: Path) -> str | None:
+    """The split that the words of a file's name and folders tell: `valid/part-3.jsonl.gz`."""
+    words = set(re.split(r"[^a-z0-9]+", str(path).lower()))
+    named = [split for split, names in _NAMES.items() if names & words]
+    return named[0] if len(named) == 1 else None
+
+
+def _digest_of_files(root: Path, found: Sequence[File]) -> str:
+    """The SHA-256 of all files, remembered for as long as they stay untouched."""
+    states = [(file.path, file.path.stat()) for file in found]
+    key = json.dumps(
+        [(str(p.resolve()), s.st_size, s.st_mtime_ns, s.st_ctime_ns) for p, s in states]
+    )
+
+    def digests() -> str:
+        whole = hashlib.sha256()
+        for file in found:
+            name = file.path.relative_to(root).as_posix() if root.is_dir() else ""
+            whole.update(json.dumps([name, file.split, sha256(file.path)]).encode())
+        return whole.hexdigest()
+
+    return _remembered(key, digests)
 
 
 def _in_sentences(path: Path, lines: Lines) -> Path:
@@ -128,11 +253,6 @@ def read_lines(path: Path) -> Iterator[str]:
                 ) from error
 
 
-def own_file(path: Path) -> Path:
-    """The file of one's own text, of a folder that of the training split."""
-    return _joined(_named(path, "train")) if path.is_dir() else path
-
-
 def _refuse_empty(path: Path) -> None:
     if not path.stat().st_size:
         raise InfolmError(f"{path} is empty: give a text with at least some lines.")
@@ -141,31 +261,24 @@ def _refuse_empty(path: Path) -> None:
 _NAMES = {"train": {"train"}, "valid": {"valid", "validation", "dev"}, "test": {"test"}}
 
 
-def _named(folder: Path, split: str) -> Path:
-    """The file of a split, `train`, `train.txt`, `ptb.train.txt`, `wiki.train.tokens` ..., or the
-    folder of its files, `train`, `train_10M` ..."""
-    found = [
+def _candidates(folder: Path, split: str) -> list[Path]:
+    """The files of a split: `train`, `train.txt`, `ptb.train.txt`, `wiki.train.tokens` ..."""
+    return [
         path
         for path in sorted(folder.iterdir())
-        if _NAMES[split] & set(re.split(r"[._]" if path.is_dir() else r"[.]", path.name.lower()))
+        if path.is_file() and _NAMES[split] & set(path.name.lower().split("."))
     ]
+
+
+def _named(folder: Path, split: str) -> Path:
+    found = _candidates(folder, split)
     if len(found) == 1:
         return found[0]
     names = "no file" if not found else ", ".join(path.name for path in found)
     raise InfolmError(
-        f"{folder} must hold one file, or one folder of files, for each of train, valid and test, "
+        f"{folder} must hold one file for each of train, valid and test, "
         f"but has {names} for {split}: name it for instance {split}.txt."
     )
-
-
-def _joined(path: Path) -> Path:
-    """A file as it is; of a folder all files in the order of their names, one after the other."""
-    if not path.is_dir():
-        return path
-    parts = [each for each in sorted(path.iterdir()) if each.is_file() and each.name[0] != "."]
-    if not parts:
-        raise InfolmError(f"{path} has no file: put the texts of this split there.")
-    return _one_after_the_other(parts)
 
 
 def _one_after_the_other(parts: list[Path]) -> Path:
@@ -202,19 +315,24 @@ def _split_file(path: Path) -> dict[str, Text]:
     return texts
 
 
-def first_lines(text: Text, lines: int) -> Text:
+def first_lines(texts: Sequence[Text], lines: int) -> list[Text]:
     """The beginning of a text, so many lines of it."""
-    stop = text.start
-    with text.path.open("rb") as file:
-        file.seek(text.start)
-        for found in range(lines):
-            if stop >= text.stop:
-                raise InfolmError(
-                    f"data.train_lines is {lines:,}, and the training split of {text.path} has "
-                    f"{found:,} lines: lower it, or leave it out for all of them."
-                )
-            stop += len(file.readline())
-    return Text(text.path, text.start, min(stop, text.stop))
+    taken: list[Text] = []
+    left = lines
+    for text in texts:
+        stop = text.start
+        with text.path.open("rb") as file:
+            file.seek(text.start)
+            while left and stop < text.stop:
+                stop += len(file.readline())
+                left -= 1
+        taken.append(Text(text.path, text.start, min(stop, text.stop)))
+        if not left:
+            return taken
+    raise InfolmError(
+        f"data.train_lines is {lines:,}, and the training split of {texts[0].path} has "
+        f"{lines - left:,} lines: lower it, or leave it out for all of them."
+    )
 
 
 def _between(path: Path, cuts: list[int]) -> list[Text]:

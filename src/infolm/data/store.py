@@ -83,10 +83,10 @@ class Counts:
     unknown: int = 0
 
     def __add__(self, other: Self) -> "Counts":
-        return Counts(*(a + b for a, b in zip(_values(self), _values(other), strict=True)))
+        return Counts(*(a + b for a, b in zip(values(self), values(other), strict=True)))
 
 
-def _values(counts: Counts) -> list[int]:
+def values(counts: Counts) -> list[int]:
     return [counts.lines, counts.words, counts.characters, counts.bytes, counts.unknown]
 
 
@@ -217,7 +217,7 @@ def read(path: Path, vocabulary: str, verify: bool = True) -> Split:
         raise DamagedError(f"{path} is {size} bytes of tokens, not {count} tokens")
     if made_for != vocabulary:
         raise DamagedError(f"{path} belongs to another vocabulary")
-    if not all(type(each) is int and each >= 0 for each in _values(counts)):
+    if not all(type(each) is int and each >= 0 for each in values(counts)):
         raise DamagedError(f"{path} counts its text by something else than numbers")
     if verify:
         _verify(path, whole, size)

@@ -88,7 +88,7 @@ class Stream:
                 f"the training split has {len(self.tokens)} tokens, too few for "
                 f"{self.config.batch} columns of at least 2: lower feed.batch or bring more text"
             )
-        self._folded = self.tokens[: height * self.config.batch].reshape(-1, height)
+        self._columns = height * np.arange(self.config.batch)
         self._height = height
         self._position = 0
         self._rng = np.random.default_rng(self.seed)
@@ -100,7 +100,7 @@ class Stream:
         start = self._position
         end = min(start + length, self._height - 1)
         # The memory map is copied here and nowhere else: a cut is all that is ever in memory.
-        cut = self._folded[:, start : end + 1].T.astype(np.int64)
+        cut = self.tokens[self._columns[:, None] + np.arange(start, end + 1)].T.astype(np.int64)
         self._position = end
         if end == self._height - 1:
             self._position, self.epoch = 0, self.epoch + 1

@@ -138,7 +138,7 @@ def _read_file(path: Path, split: str | None, config: DataConfig, report: Report
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         tokenizer = ingest.make_tokenizer(
-            text,
+            [text],
             config.tokens,
             config.vocabulary,
             lowercase=False,
@@ -161,7 +161,8 @@ def _encoded(
 ) -> npt.NDArray[np.integer[Any]]:
     saved = scratch / "tokenizer.json"
     tokenizer.save(saved)
-    parts = [part for part, _ in ingest.encode(text, saved, "encoding", None, report)]
+    chunks = [piece for shard in ingest.shards([text], tokenizer.kind) for piece in shard]
+    parts = [part for part, _ in ingest.encode(chunks, saved, "encoding", None, report)]
     return np.concatenate([np.empty(0, np.uint16), *parts])
 
 

@@ -1,7 +1,8 @@
 """Who works on what: a claim belongs to one process and falls with it, however it ends.
 
 So a trial that the database calls running, and that nobody holds a claim to, is one whose process
-is dead. No clock and no heartbeat is needed to tell.
+is dead. No clock and no heartbeat is needed to tell. A machine that is switched off or cut from the
+network, closes no connection: the server asks after it, and frees its claims within a minute.
 """
 
 import hashlib
@@ -18,6 +19,9 @@ PAUSE = 0.05
 
 TIMEOUT = 10
 """Seconds that a database server may take to answer."""
+
+ALIVE = {"tcp_keepalives_idle": 30, "tcp_keepalives_interval": 10, "tcp_keepalives_count": 3}
+"""When a server asks after a silent connection, in seconds, and how often before it ends it."""
 
 Release = Callable[[], object]
 
@@ -64,12 +68,14 @@ class DatabaseClaims(Claims):
 
         self.study = study
         self._sql = sqlalchemy
+        asked = " ".join(f"-c {name}={value}" for name, value in ALIVE.items())
+        given = sqlalchemy.make_url(url).query.get("options", "")
         # Without a pool: to close a connection is to end the session that holds the lock.
         self._engine = sqlalchemy.create_engine(
             url,
             isolation_level="AUTOCOMMIT",
             poolclass=sqlalchemy.NullPool,
-            connect_args={"connect_timeout": TIMEOUT},
+            connect_args={"connect_timeout": TIMEOUT, "options": f"{given} {asked}"},
         )
 
     def take(self, what: str) -> Release | None:

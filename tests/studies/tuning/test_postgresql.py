@@ -22,6 +22,23 @@ kept = DatabaseClaims(sys.argv[1], "study").take("trial-0")
 print("held" if kept else "taken", flush=True)
 time.sleep(60)
 """
+WORKER = """
+import sys, time
+from pathlib import Path
+from infolm.config import load_recipe
+from infolm.studies.tuning import trials
+from infolm.studies.tuning.study import Study, StudyFolder
+from infolm.studies.worker import Reporter
+
+def train(recipe, out, resume, watcher, report):
+    print(recipe.optimiser.learning_rate, flush=True)
+    time.sleep(60)
+
+trials.train = train
+folder = StudyFolder(Path(sys.argv[1]))
+study = Study(folder, load_recipe(str(folder.recipe)), "text", sys.argv[2])
+trials.take_turn(study, int(sys.argv[3]), 0, Reporter(sys.stderr))
+"""
 pytestmark = pytest.mark.skipif(not BINARIES, reason="no PostgreSQL server is installed")
 
 
@@ -87,3 +104,52 @@ def test_a_claim_falls_with_a_process_that_is_killed(server):
         holder.kill()
     with claims.held("trial-0"):  # the server may need a moment to notice
         pass
+
+
+def test_a_worker_killed_in_mid_trial_loses_that_trial_alone(
+    server, open_study, pretended, tmp_path
+):
+    """Two machines without a shared folder; the other one is killed while it trains."""
+    here = open_study(server, out="here/killed")
+    open_study(server, out="there/killed").close()
+    first = here.claim(3, 0)
+    first.release()  # trial 0 is there, and nobody trains it
+    command = [sys.executable, "-c", WORKER, tmp_path / "there/killed", server, "3"]
+    quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen(command, **quiet) as worker:
+        rate = float(worker.stdout.readline())  # it is at trial 0
+        second = here.claim(3, 0)
+        assert second.number == 1  # trial 0 is the other's
+        second.release()
+        worker.kill()
+    work(here, trials=3, seeds=0)
+    assert [trial.state.name for trial in here.trials()] == ["COMPLETE"] * 3
+    assert here.values(here.trials()[0])["optimiser.learning_rate"] == rate
+    assert rate in [recipe.optimiser.learning_rate for recipe in pretended]
+    assert len(pretended) == 3
+    assert not (tmp_path / "there/killed/trials/000").exists()  # and nothing of it was needed
+
+
+def test_a_result_that_comes_too_late_changes_nothing(server, open_study, pretended):
+    here = open_study(server, out="here/late")
+    there = open_study(server, out="there/late")
+    here.claim(1, 0).release()  # as if its connection was lost
+    work(there, trials=1, seeds=0)
+    before = there.trials()[0].values
+    here.end(0, 1.0)
+    here.end(0, None, "a failure")
+    assert there.trials()[0].values == before
+    assert there.trials()[0].state.name == "COMPLETE"
+
+
+def test_the_server_asks_after_silent_machines(server):
+    claims = DatabaseClaims(
+        server.replace("postgresql:", "postgresql+psycopg:") + "&options=-c%20work_mem%3D1234kB",
+        "study",
+    )
+    with claims._engine.connect() as connection:
+        assert connection.exec_driver_sql("show work_mem").scalar() == "1234kB"
+        asked = connection.exec_driver_sql(
+            "select reset_val from pg_settings where name = 'tcp_keepalives_idle'"
+        ).scalar()
+        assert asked in ("30", "0")  # 0 on a socket of one machine, where none is needed

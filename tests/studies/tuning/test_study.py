@@ -300,3 +300,14 @@ def test_one_seed_has_no_deviation_and_a_failed_one_no_part_in_the_mean():
 
 def test_states_have_names():
     assert set(results.STATES) == set(TrialState) - {TrialState.WAITING}
+
+
+def test_a_study_that_was_begun_before_a_key_existed_goes_on(open_study):
+    study = open_study()
+    before = study._study.user_attrs["identity"]
+    older = {**before, "data": {k: v for k, v in before["data"].items() if k != "held_out"}}
+    study._study.set_user_attr("identity", older)
+    open_study()
+    study._study.set_user_attr("identity", {**older, "seed": 99})
+    with pytest.raises(InfolmError, match="seed was 99 and is now"):
+        open_study()

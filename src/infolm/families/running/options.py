@@ -52,6 +52,7 @@ NO_OWN = Needs(
     lambda o: not (o.writes or o.episodic or o.words),
     "--text measures another text: leave out --episodic, --words, --reverse and --mi",
 )
+OF_OTHER = Needs(lambda o: o.text is not None, "--field is of another text: add --text FILE")
 
 Cache = Annotated[
     str | None,
@@ -81,6 +82,12 @@ class LanguageEvaluateOptions(EvaluateOptions):
             needs=(NO_OWN,),
         ),
     ] = None
+    field: Annotated[
+        str,
+        Option(
+            "The field of JSON lines, or the column of Parquet, that --text is.", needs=(OF_OTHER,)
+        ),
+    ] = "text"
     chunk: Annotated[
         int, Option("Tokens read at a time; the result does not depend on it.", least=1)
     ] = 200

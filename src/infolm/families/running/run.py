@@ -137,7 +137,7 @@ class LanguageRun(TunableRun):
         if Path(wanted).is_file():
             if options.split:
                 raise InfolmError(f"--split is of a corpus, and {wanted} is one text: leave it out")
-            return {Path(wanted).name: read_text(Path(wanted), self.tokenizer)}
+            return {Path(wanted).name: read_text(Path(wanted), self.tokenizer, options.field)}
         if wanted not in registry():
             raise InfolmError(
                 f"--text {wanted} is neither a file nor a corpus{nearest(wanted, registry())}: "

@@ -129,13 +129,22 @@ def identity(recipe: Recipe, text: str) -> dict[str, Any]:
 
 def check_same(before: Mapping[str, Any], now: Mapping[str, Any], where: str) -> None:
     """Refuse to go on with a study of another recipe."""
-    old, new = leaves(before), leaves(now)
+    old, new = leaves(_completed(before)), leaves(now)
     for key in {**old, **new}:
         if old.get(key) != new.get(key):
             raise InfolmError(
                 f"{where} holds a study of another recipe ({key} was {old.get(key)} and is now "
                 f"{new.get(key)}): go on with that recipe, or name another folder with --out"
             )
+
+
+def _completed(before: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With the defaults of keys that recipes have had only since the study was begun."""
+    tree = {key: value for key, value in before.items() if key != "text"}
+    try:
+        return identity(Recipe.model_validate(tree), before["text"])
+    except (ValidationError, KeyError):
+        return before
 
 
 def database_url(folder: StudyFolder, storage: str | None) -> str:
@@ -329,6 +338,11 @@ class Study:
         """Record a trial's loss; none: it was pruned, or it failed as `failure` says."""
         state = TrialState.COMPLETE if outcome is not None else TrialState.PRUNED
         with self.claims.held("study"):
+            # Cut from the database for a while, we may have lost the claim: another worker then
+            # trained the trial too, and its result stands.
+            if self.trials()[number].state.is_finished():
+                self._sweep()
+                return
             if failure:
                 state = TrialState.FAIL
                 self._attach(number).set_user_attr("failure", failure)
