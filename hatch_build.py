@@ -50,7 +50,8 @@ class NativeRecurrence(BuildHookInterface):  # type: ignore[type-arg]
 def compile_all(folder: Path, out: Path) -> list[str]:
     """Compile a library for each instruction set into `out`; the names of what was made."""
     specification = importlib.util.spec_from_file_location("compiling", folder / "compiling.py")
-    assert specification and specification.loader
+    assert specification is not None
+    assert specification.loader is not None
     compiling = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(compiling)
     found = compiling.compiler()

@@ -148,7 +148,7 @@ def _note_build(run: RunFolder, build: dict[str, str], begun: bool) -> str:
     manifest.native = build
     if processes.first():
         manifest.write(run.path)
-    if not begun or not before:
+    if not begun:
         return ""
     changed = [key for key in {**before, **build} if before.get(key) != build.get(key)]
     told = "; ".join(
@@ -158,7 +158,7 @@ def _note_build(run: RunFolder, build: dict[str, str], begun: bool) -> str:
     )
     return (
         f"the cells are computed by another build than before ({told}): the run goes on soundly, "
-        "but not with the very bytes that the former build would give"
+        "but its bytes may not be those that the former build would give"
     )
 
 
