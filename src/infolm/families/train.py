@@ -30,6 +30,7 @@ from infolm.training import checkpoint, processes
 from infolm.training.device import on_cuda, one_device
 from infolm.training.loop import Loop, Nobody, Term, Watcher
 from infolm.training.run import ReadOnlyRun, RunFolder
+from infolm.training.strategy import strategy
 
 
 def parameters(recipe: Recipe) -> int:
@@ -86,6 +87,7 @@ def _train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Re
     if recipe.start_from is not None:
         watcher.say(_start_from(recipe.start_from, model, terms, corpus))
     cells = _cells(model)
+    shared = strategy(recipe.train.strategy, model)
     validate = family.validation(recipe, model, terms[0].objective, corpus)
     run = _folder(out, exists, recipe, corpus)
     with run.locked():
@@ -97,7 +99,7 @@ def _train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Re
             fabric,
             model,
             terms,
-            recipe.optimiser.build(model.parameters()),
+            recipe.optimiser.build(shared.parameters),
             Schedule(recipe.optimiser.schedule),
             recipe.averaging.build(model),
             validate,
@@ -108,6 +110,7 @@ def _train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Re
             family.judge(recipe, model, corpus),
             recipe.optimiser.l2_penalty,
             family.sampler(recipe, model, corpus) if recipe.train.samples else None,
+            shared,
         )
         watcher.say(_plan(recipe, corpus, model, terms, cells, out))
         if done := own_text.described(recipe.data, corpus):
@@ -199,6 +202,8 @@ def _parts_in_words(recipe: Recipe) -> str:
     """How batches are divided, and what follows from it, where they are."""
     count, accumulate = gather.processes()[1], recipe.train.accumulate
     words = f", {count} processes" if count > 1 else ""
+    if count > 1 and recipe.train.strategy == "fully_shard":
+        words += " with a share of each layer"
     if accumulate > 1:
         words += f", each batch in {accumulate} parts one after another"
         terms: list[Any] = [recipe.objective, *recipe.regularisers.chosen().values()]

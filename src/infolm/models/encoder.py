@@ -55,6 +55,7 @@ class EncoderConfig(ModelConfig):
     """A Transformer that reads whole sequences."""
 
     capability = "encoder"
+    shards = True
     kind: Literal["encoder"] = "encoder"
     architecture: Architecture = Field("bert", description="xlnet: relative positions, two streams")
     layers: int = Field(12, ge=1, description="of attention and feed-forward")
@@ -220,6 +221,10 @@ class Encoder(Model):
     def embedding(self) -> Tensor:
         """The input vectors of the words, (V, D)."""
         return self.transformer.get_input_embeddings().weight  # type: ignore[operator]
+
+    def alike(self) -> list[nn.Module]:
+        xlnet = self.config.architecture == "xlnet"
+        return list(self.transformer.layer if xlnet else self.transformer.encoder.layer)  # type: ignore
 
     def forward(
         self,
