@@ -11,8 +11,11 @@ from typing import Any
 import torch
 from training_tiny import Silent, quiet, tiny_sentences, tiny_tree
 
+import infolm
 from infolm.config import Recipe
+from infolm.evaluation.measurement import as_json
 from infolm.families.train import train
+from infolm.nn.gather import processes
 from infolm.training.strategy import FullyShard
 
 TRAIN = {"max_steps": 6, "validate_every": 3, "log_every": 2}
@@ -131,6 +134,8 @@ def train_all(folder: Path, text: Path) -> None:
     longer = changed(sharded(text)["transformer"], train={"max_steps": 9})
     train(longer, folder / "sharded" / "transformer", True, Silent(), quiet)
     train(longer, folder / "straight", False, Silent(), quiet)
+    found = infolm.evaluate(folder / "lstm", streams=5, split="valid")
+    (folder / f"measured {processes()[0]}.json").write_text(as_json(found))
     torch.set_default_dtype(torch.double)
     train(recipes(text)["bmi"], folder / "double" / "bmi", False, Silent(), quiet)
     torch.set_default_dtype(torch.float)

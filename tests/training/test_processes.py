@@ -91,6 +91,33 @@ def test_in_double_precision_two_processes_agree_on_each_pair_too(trained):
     same_training(trained / "one" / "double" / "bmi", trained / "two" / "double" / "bmi", leaps=())
 
 
+def test_processes_share_the_streams_of_an_evaluation_and_each_has_the_number(trained):
+    expected = json.loads((trained / "one" / "measured 0.json").read_text())
+    for rank in range(2):
+        found = json.loads((trained / "two" / f"measured {rank}.json").read_text())
+        for theirs, ours in zip(expected, found, strict=True):
+            assert ours.keys() == theirs.keys()
+            for key, value in theirs.items():
+                number = isinstance(value, float)
+                assert ours[key] == (pytest.approx(value, rel=1e-5) if number else value), key
+    kept = json.loads((trained / "two" / "lstm" / "measurements.json").read_text())
+    assert len(kept) == len(expected)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_what_is_not_shared_the_first_process_measures_alone(trained, infolm, monkeypatch, rank):
+    names = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+    for name, value in (names | {"INFOLM_CACHE": str(trained / "tokenised")}).items():
+        monkeypatch.setenv(name, value)
+    done = infolm("evaluate", trained / "one" / "lstm", "--split", "valid", "--json")
+    assert done.code == 0
+    if rank:
+        assert (done.out, done.err) == ("", "")
+    else:
+        assert "the first process measures alone" in done.err
+        assert json.loads(done.out)
+
+
 SHARDED = list(sharded(Path("text.txt")))
 
 
