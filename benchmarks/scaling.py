@@ -32,7 +32,7 @@ from encoders import VOCABULARY, Nobody, Size, objective, random_feed
 from lightning_fabric import Fabric
 from timing import device_option
 
-from infolm.averaging.tail import NoAverage, Tail, TailConfig
+from infolm.averaging.tail import NoAverage, TailConfig
 from infolm.config import load_recipe
 from infolm.data.stream import Stream, StreamConfig
 from infolm.models.encoder import Encoder, EncoderConfig
@@ -74,7 +74,7 @@ def lstm(side: Side) -> Loop:
         [Term("likelihood", Stream(text, feed, 0), Likelihood(recipe.objective))],
         recipe.optimiser.build(model.parameters()),
         Schedule(recipe.optimiser.schedule),
-        Tail(model, TailConfig(start=0)),
+        TailConfig(start=0).build(model),
         lambda: Validation(0.0),
         TrainConfig(accumulate=side.accumulate),
         recipe.optimiser.clip,
