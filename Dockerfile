@@ -2,12 +2,18 @@
 #   docker build -t infolm .
 #   docker run --rm -p 127.0.0.1:8000:8000 --read-only --tmpfs /tmp --cap-drop ALL \
 #       -v "$PWD/runs/demo:/runs/demo:ro" infolm /runs/demo
-FROM python:3.12-slim
-
+# The wheel is made where there is a compiler, and installed where there is none.
+FROM python:3.12 AS wheel
 WORKDIR /opt/infolm
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY src ./src
-RUN pip install --no-cache-dir --constraint constraints.txt '.[serve]' \
+RUN INFOLM_REQUIRE_NATIVE=1 pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+
+FROM python:3.12-slim
+WORKDIR /opt/infolm
+COPY constraints.txt ./
+COPY --from=wheel /wheels /wheels
+RUN pip install --no-cache-dir --constraint constraints.txt "$(echo /wheels/*.whl)[serve]" \
     && useradd --system --uid 10001 --no-create-home infolm
 
 USER 10001

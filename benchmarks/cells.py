@@ -1,15 +1,17 @@
 """A layer of each cell, forward and backward, against `nn.LSTM` of the same sizes.
 
-    python benchmarks/cells.py [--compiled]
+    python benchmarks/cells.py [--compiled] [--device cuda]
 
 Each line gives the time of every path over that of `nn.LSTM`, the median of pairs, beside the
 bar of the path that is taken by default and the floor: the products' multiplications over those of
 `nn.LSTM`. `--compiled` adds the path that takes torch.compile a minute for each cell.
+With `--device cuda` the default path is `fused`, and memory is not measured.
 
 Memory: what is kept from the forward to the backward pass, weights and input aside, over the same
 of the plain loop (bar 1.5), and the peak over both passes, gradients of weights and input aside.
 """
 
+import argparse
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,7 +20,7 @@ from typing import Any, NamedTuple
 
 import torch
 from heads import peak
-from timing import ratio
+from timing import device_option, ratio
 from torch import nn
 
 from infolm.models.recurrent import MogrifierConfig, RecurrentConfig, build_cell, rates
@@ -54,18 +56,19 @@ CELLS = {
 BARS = {"Mogrifier LSTM": (1.5, 1.5, 1.6, 2.2), "Rewired LSTM": (1.2, 1.25, 1.6, 1.9)}
 
 
-def make(name: str, size: Size) -> Cell:
+def make(name: str, size: Size, device: str = "cpu") -> Cell:
     torch.manual_seed(0)
     config = CELLS[name]
     ranked = config.mogrifier.model_copy(update={"rank": size.rank})
     config = config.model_copy(update={"mogrifier": ranked})
-    return build_cell(config, size.inputs, size.hidden, rates(config))
+    return build_cell(config, size.inputs, size.hidden, rates(config)).to(device)
 
 
 def both_ways(layer: nn.Module, size: Size, path: Path | None) -> Callable[[], None]:
     """A pass forward and backward, gradients of the input included."""
-    x = torch.randn(size.steps, size.batch, size.inputs, requires_grad=True)
-    gradient = torch.randn(size.steps, size.batch, size.hidden)
+    device = next(layer.parameters()).device
+    x = torch.randn(size.steps, size.batch, size.inputs, requires_grad=True, device=device)
+    gradient = torch.randn(size.steps, size.batch, size.hidden, device=device)
     state: Any = layer.initial_state(size.batch) if isinstance(layer, Cell) else None
 
     def run() -> None:
@@ -83,10 +86,10 @@ def products(layer: nn.Module) -> int:
     return sum(weight.numel() for weight in layer.parameters() if weight.dim() == 2)
 
 
-def times(name: str, paths: list[Path]) -> None:
-    default = choose(torch.zeros(1, 1), steps=2)
+def times(name: str, paths: list[Path], device: str) -> None:
+    default = choose(torch.zeros(1, 1, device=device), steps=2)
     for index, size in enumerate(SIZES):
-        cell, yardstick = make(name, size), nn.LSTM(size.inputs, size.hidden)
+        cell, yardstick = make(name, size, device), nn.LSTM(size.inputs, size.hidden).to(device)
         against = both_ways(yardstick, size, None)
         found = []
         for path in paths:
@@ -142,7 +145,7 @@ def memory(name: str, default: Path) -> None:
 
 
 def through(cell: Cell, steps: int, learns: bool, path: Path) -> None:
-    x = torch.ones(steps, 1, cell.inputs)
+    x = torch.ones(steps, 1, cell.inputs, device=next(cell.parameters()).device)
     with use(path), torch.set_grad_enabled(learns):
         outputs, _ = cell(x, cell.initial_state(1))
         if learns:
@@ -150,9 +153,9 @@ def through(cell: Cell, steps: int, learns: bool, path: Path) -> None:
             outputs.sum().backward()
 
 
-def one_stream(default: Path) -> None:
+def one_stream(default: Path, device: str) -> None:
     """As in evaluation and in dynamic evaluation: one row, 200 units."""
-    cell = make("Mogrifier LSTM", Size(1, 70, 200, 200, 40))
+    cell = make("Mogrifier LSTM", Size(1, 70, 200, 200, 40), device)
     for steps, learns in ((70, False), (20, True)):
         run = partial(through, cell, steps, learns)
         value, _, _ = ratio(partial(run, default), partial(run, "plain"), 21)
@@ -164,15 +167,19 @@ def main() -> None:
     if sys.argv[1:2] == ["--memory"]:
         peak_memory(sys.argv[2], SIZES[int(sys.argv[3])])
         return
-    default = choose(torch.zeros(1, 1), steps=2)
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--compiled", action="store_true")
+    device_option(arguments)
+    asked = arguments.parse_args()
+    default = choose(torch.zeros(1, 1, device=asked.device), steps=2)
     paths: list[Path] = ["plain", "fused"]
-    paths += ["compiled"] if "--compiled" in sys.argv else []
+    paths += ["compiled"] if asked.compiled else []
     paths += ["native"] if default == "native" else []
-    one_stream(default)
+    one_stream(default, asked.device)
     for name in CELLS:
         print(f"{name} / nn.LSTM, default {default}", flush=True)
-        times(name, paths if name in BARS else [default])
-        if name in BARS:
+        times(name, paths if name in BARS else [default], asked.device)
+        if name in BARS and asked.device == "cpu":
             memory(name, default)
 
 

@@ -10,7 +10,7 @@
 
 Words are random, as frequent as Zipf has it; a word has one piece or two.
 
-    python benchmarks/encoders.py
+    python benchmarks/encoders.py [--device cuda]
 """
 
 import argparse
@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from timing import ratio, seconds
+from timing import device_option, ratio, seconds
 from torch import Tensor
 
 from infolm.averaging.tail import NoAverage
@@ -79,15 +79,15 @@ def zipf(vocabulary: int, count: int) -> np.ndarray:
     )
 
 
-def heads(repeats: int) -> None:
+def heads(repeats: int, device: str) -> None:
     for size, count in HEADS:
-        anchors = torch.randn(count, size, requires_grad=True)
+        anchors = torch.randn(count, size, requires_grad=True, device=device)
         table = Table(
-            (0.05 * torch.randn(VOCABULARY, size)).requires_grad_(),
-            torch.zeros(VOCABULARY, requires_grad=True),
+            (0.05 * torch.randn(VOCABULARY, size, device=device)).requires_grad_(),
+            torch.zeros(VOCABULARY, requires_grad=True, device=device),
         )
-        words = torch.from_numpy(zipf(VOCABULARY, count))
-        groups = torch.arange(count) // PER_SEQUENCE
+        words = torch.from_numpy(zipf(VOCABULARY, count)).to(device)
+        groups = torch.arange(count, device=device) // PER_SEQUENCE
 
         def backward(
             contrast: Contrast, tensors: tuple[Tensor | None, ...] = (anchors, *table)
@@ -123,17 +123,17 @@ def objective(kind: str) -> Objective:
     return Masked(among("batch" if kind == "mlm-nce" else "vocabulary", None, 0))
 
 
-def step(size: Size, kind: str, repeats: int, steps: int) -> None:
+def step(size: Size, kind: str, repeats: int, steps: int, device: str) -> None:
     from transformers import BertConfig, BertForMaskedLM, BertModel
 
     feed = random_feed(size, "tokens" if kind == "mlm" else "spans")
     config = EncoderConfig(
         layers=size.layers, hidden=size.hidden, heads=size.heads, length=size.length
     )
-    model = Encoder(config, size.vocabulary)
+    model = Encoder(config, size.vocabulary).to(device)
     optimiser = AdamWConfig(learning_rate=1e-3, clip=1.0, schedule=ScheduleConfig())
     loop = Loop(
-        Fabric(accelerator="cpu", devices=1),
+        Fabric(accelerator=device, devices=1),
         model,
         [Term(kind, feed, objective(kind))],
         optimiser.build(model.parameters()),
@@ -153,8 +153,11 @@ def step(size: Size, kind: str, repeats: int, steps: int) -> None:
         intermediate_size=4 * size.hidden,
         max_position_embeddings=size.length,
     )
-    bare, with_loss = BertModel(sizes, add_pooling_layer=False), BertForMaskedLM(sizes)
-    batches: list[SequenceBatch] = [tensors(feed.next(), torch.device("cpu")) for _ in range(steps)]
+    bare = BertModel(sizes, add_pooling_layer=False).to(device)
+    with_loss = BertForMaskedLM(sizes).to(device)
+    batches: list[SequenceBatch] = [
+        tensors(feed.next(), torch.device(device)) for _ in range(steps)
+    ]
 
     def ours() -> None:
         for _ in range(steps):
@@ -193,14 +196,15 @@ def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--repeats", type=int, default=5)
     arguments.add_argument("--steps", type=int, default=2, help="of a timed pair")
+    device_option(arguments)
     asked = arguments.parse_args()
     torch.manual_seed(0)
     print(f"the head of MLM-NCE / the full softmax, {VOCABULARY:,} words")
-    heads(asked.repeats)
+    heads(asked.repeats, asked.device)
     for size in SIZES:
         print(f"a pretraining step / bare BERT, {size}")
         for kind in ("mlm", "mlm-nce", "infoword"):
-            step(size, kind, asked.repeats, asked.steps)
+            step(size, kind, asked.repeats, asked.steps, asked.device)
 
 
 if __name__ == "__main__":

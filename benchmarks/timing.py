@@ -1,14 +1,29 @@
 """Ratios of running times, measured in one run: the absolute times of a busy machine are noise."""
 
+import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable
+
+
+def device_option(arguments: argparse.ArgumentParser) -> None:
+    """--device, where what is measured can run on either."""
+    arguments.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
 
 
 def seconds(function: Callable[[], object]) -> float:
     start = time.perf_counter()
     function()
+    _finish()
     return time.perf_counter() - start
+
+
+def _finish() -> None:
+    """A GPU works on after the call has returned: wait for it."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 def ratio(

@@ -4,16 +4,17 @@ The yardstick has no regularisation at all: embedding, three `nn.LSTM`s, `linear
 backward and a plain SGD step. Ours is the training loop's own step: the feed's cut, weight drop,
 all the dropouts, AR, TAR, clipping, weight decay and the running average of the weights.
 
-    python benchmarks/training_step.py
+    python benchmarks/training_step.py [--device cuda]
 """
 
+import argparse
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from timing import ratio
+from timing import device_option, ratio
 from torch import nn
 from torch.nn import functional
 
@@ -42,6 +43,9 @@ class Nobody:
 
 
 def main() -> None:
+    arguments = argparse.ArgumentParser()
+    device_option(arguments)
+    device = arguments.parse_args().device
     torch.manual_seed(0)
     recipe = load_recipe("awd-lstm/ptb")
     assert isinstance(recipe.objective, LikelihoodConfig)
@@ -49,11 +53,11 @@ def main() -> None:
     feed = StreamConfig(variable=False)  # the paper's batch and length are its defaults
     batch, steps, size = feed.batch, feed.bptt, recipe.model.embedding
     text = np.random.default_rng(0).integers(0, VOCABULARY, 100 * batch * steps)
-    tokens = torch.randint(0, VOCABULARY, (steps + 1, batch))
+    tokens = torch.randint(0, VOCABULARY, (steps + 1, batch), device=device)
 
-    model = RecurrentModel(recipe.model, VOCABULARY)
+    model = RecurrentModel(recipe.model, VOCABULARY).to(device)
     loop = Loop(
-        Fabric(accelerator="cpu", devices=1),
+        Fabric(accelerator=device, devices=1),
         model,
         [Term("likelihood", Stream(text, feed, 0), Likelihood(recipe.objective))],
         recipe.optimiser.build(model.parameters()),
@@ -67,9 +71,9 @@ def main() -> None:
     )
 
     sizes = [size, recipe.model.hidden, recipe.model.hidden, size]
-    stack = nn.ModuleList(nn.LSTM(a, b) for a, b in pairwise(sizes))
-    weight = nn.Parameter(torch.empty(VOCABULARY, size).uniform_(-0.1, 0.1))
-    bias = nn.Parameter(torch.zeros(VOCABULARY))
+    stack = nn.ModuleList(nn.LSTM(a, b) for a, b in pairwise(sizes)).to(device)
+    weight = nn.Parameter(torch.empty(VOCABULARY, size, device=device).uniform_(-0.1, 0.1))
+    bias = nn.Parameter(torch.zeros(VOCABULARY, device=device))
     bare_optimiser = torch.optim.SGD([*stack.parameters(), weight, bias], 0.1)
 
     def bare() -> None:
@@ -84,9 +88,9 @@ def main() -> None:
     value, a, b = ratio(loop._take_step, bare, repeats=5)
     print(f"training step / bare step: {value:.2f} (bar 1.10; {a:.2f} s / {b:.2f} s)")
 
-    dropped = LSTM(size, recipe.model.hidden, Rates(weight=0.5)).train()
-    plain = nn.LSTM(size, recipe.model.hidden)
-    x = torch.randn(steps, batch, size)
+    dropped = LSTM(size, recipe.model.hidden, Rates(weight=0.5)).train().to(device)
+    plain = nn.LSTM(size, recipe.model.hidden).to(device)
+    x = torch.randn(steps, batch, size, device=device)
     state = dropped.initial_state(batch)
 
     def weight_dropped() -> None:

@@ -7,6 +7,7 @@ import infolm
 
 ROOT = Path(infolm.__file__).parent
 ORDER = [
+    {"trees"},
     {"errors", "console", "metrics", "section", "registration"},
     {"files", "registry", "shelf", "space"},
     {"information"},

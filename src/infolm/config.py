@@ -108,7 +108,7 @@ class Recipe(Section):
                 unmet.append(f"or keep model.kind and set objective.kind to {' or '.join(others)}")
             said = "; ".join(unmet)
             raise ValueError(f"objective.kind {self.objective.kind} needs other settings: {said}")
-        faults = [self.objective.fault(self), self.averaging.fault(self)]
+        faults = [each.fault(self) for each in (self.objective, self.averaging, self.train)]
         faults += [each.fault(self) for each in self.regularisers.chosen().values()]
         for fault in filter(None, faults):
             raise ValueError(fault)

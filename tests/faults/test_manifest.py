@@ -152,11 +152,16 @@ def test_another_build_of_the_cells_is_said_on_resume(infolm, run):
     assert "another build" not in done.err
     before = listed.native["compiler"]
     listed = Manifest.read(run)
-    listed.native["compiler"] = "c++ 4.2"
-    listed.write(run)
-    done = infolm("train", run, "--resume", "train.max_steps=62")
-    assert done.code == 0
-    assert f"compiler was c++ 4.2 and is {before}" in " ".join(done.err.split())
+    for steps, native, was in (
+        (62, {**listed.native, "compiler": "c++ 4.2"}, "c++ 4.2"),
+        (63, {}, "none"),  # it was trained without a compiler
+    ):
+        listed = Manifest.read(run)
+        listed.native = native
+        listed.write(run)
+        done = infolm("train", run, "--resume", f"train.max_steps={steps}")
+        assert done.code == 0
+        assert f"compiler was {was} and is {before}" in " ".join(done.err.split())
     assert Manifest.read(run).native["compiler"] == before
 
 

@@ -3,6 +3,7 @@
 python processes_worker.py FOLDER TEXT RANK COUNT
 """
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,12 @@ from typing import Any
 import torch
 from training_tiny import Silent, quiet, tiny_sentences, tiny_tree
 
+import infolm
 from infolm.config import Recipe
+from infolm.evaluation.measurement import as_json
 from infolm.families.train import train
+from infolm.nn.gather import processes
+from infolm.training.strategy import FullyShard
 
 TRAIN = {"max_steps": 6, "validate_every": 3, "log_every": 2}
 SGD = {"kind": "sgd", "learning_rate": 0.5, "clip": 1.0}
@@ -96,9 +101,44 @@ def recipes(text: Path) -> dict[str, Recipe]:
     return {name: Recipe.model_validate(tree) for name, tree in trees.items()}
 
 
+def changed(recipe: Recipe, **sections: dict[str, Any]) -> Recipe:
+    """The recipe with other settings."""
+    tree = recipe.model_dump(mode="json")
+    for section, values in sections.items():
+        tree[section] |= values
+    return Recipe.model_validate(tree)
+
+
+ADAMW = {"kind": "adamw", "learning_rate": 0.01, "clip": 1.0, "weight_decay": 0.1}
+
+
+def sharded(text: Path) -> dict[str, Recipe]:
+    """Trainings whose layers two processes share out; one process has all of them."""
+    own = recipes(text)
+    tree = own["transformer"].model_dump(mode="json") | {"averaging": {"kind": "none"}}
+    transformer = Recipe.model_validate(tree | {"optimiser": ADAMW})
+    shard = {"strategy": "fully_shard"}
+    return {
+        "transformer": changed(transformer, train={**shard, "accumulate": 2, "samples": 1}),
+        "infoword": changed(own["infoword"], train=shard),
+        "again": changed(own["mlm"], train=shard, model={"activation_checkpointing": True}),
+        "permutation": changed(own["permutation"], train=shard),
+    }
+
+
 def train_all(folder: Path, text: Path) -> None:
     for name, recipe in recipes(text).items():
         train(recipe, folder / name, False, Silent(), quiet)
+    for name, recipe in sharded(text).items():
+        train(recipe, folder / "sharded" / name, False, Silent(), quiet)
+    longer = changed(sharded(text)["transformer"], train={"max_steps": 9})
+    train(longer, folder / "sharded" / "transformer", True, Silent(), quiet)
+    train(longer, folder / "straight", False, Silent(), quiet)
+    found = infolm.evaluate(folder / "lstm", streams=5, split="valid")
+    (folder / f"measured {processes()[0]}.json").write_text(as_json(found))
+    torch.set_default_dtype(torch.double)
+    train(recipes(text)["bmi"], folder / "double" / "bmi", False, Silent(), quiet)
+    torch.set_default_dtype(torch.float)
 
 
 if __name__ == "__main__":
@@ -108,4 +148,8 @@ if __name__ == "__main__":
         "gloo", init_method=f"file://{folder}.meeting", rank=rank, world_size=count
     )
     train_all(folder, text)
+    model = sharded(text)["transformer"].model.build(50)
+    whole = sum(p.numel() for layer in model.alike() for p in layer.parameters())
+    own = sum(p.numel() for p in FullyShard(model).own.values())
+    (folder / f"share {rank}.json").write_text(json.dumps([own, whole]))
     torch.distributed.destroy_process_group()

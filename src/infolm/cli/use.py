@@ -1,8 +1,10 @@
 """`infolm evaluate`, `generate` and `report`: what one does with a trained run."""
 
 import json
+import os
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,14 +43,30 @@ def evaluate(run: RunArgument, as_json: JsonOption = False, **given: Any) -> Non
     from infolm.evaluation.measurement import NotKeptError
     from infolm.evaluation.measurement import as_json as in_json
     from infolm.families.base import Evaluation, open_run
+    from infolm.training import processes
+    from infolm.training.device import on_cuda
 
+    err.quiet = not processes.first()
     not_kept = None
     try:
         opened = open_run(run)
-        with StageBars() as stages:
+        together: AbstractContextManager[None] = nullcontext()
+        if processes.launched() and int(os.environ["WORLD_SIZE"]) > 1:
+            if opened.shares(**given):
+                together = processes.together(on_cuda("auto"))
+            elif not processes.first():
+                return
+            else:
+                err.print(
+                    "the first process measures alone: of a language model --streams 20 is shared "
+                    "among the processes, nothing else."
+                )
+        with together, StageBars() as stages:
             found = opened.evaluate(stages, **given)
     except NotKeptError as error:
         found, not_kept = Evaluation(error.measurements), error
+    if not processes.first():
+        return
     for warning in found.warnings:
         err.print(f"{warning}.")
     if as_json:

@@ -113,6 +113,10 @@ class Run(ABC):
         """What the family measures, by its section of EVALUATING; see `infolm.evaluate`."""
         return self.measure(chosen(EVALUATING, self.kind, self.folder.path, given), report)
 
+    def shares(self, **given: Any) -> bool:
+        """Whether several processes would share the work of `evaluate`."""
+        return bool(chosen(EVALUATING, self.kind, self.folder.path, given).shared)
+
     def generate(self, report: Report = silent, /, **given: Any) -> Writing:
         """What the model writes, by its section of GENERATING; see `infolm.generate`."""
         return self.write(chosen(GENERATING, self.kind, self.folder.path, given), report)

@@ -172,6 +172,11 @@ class EvaluateOptions(Options):
         )
 
     @property
+    def shared(self) -> bool:
+        """Whether several processes share the work, each having the result."""
+        return False
+
+    @property
     def splits(self) -> list[str]:
         return [self.split] if self.split else ["valid", "test"]
 

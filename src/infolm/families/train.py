@@ -30,6 +30,7 @@ from infolm.training import checkpoint, processes
 from infolm.training.device import on_cuda, one_device
 from infolm.training.loop import Loop, Nobody, Term, Watcher
 from infolm.training.run import ReadOnlyRun, RunFolder
+from infolm.training.strategy import strategy
 
 
 def parameters(recipe: Recipe) -> int:
@@ -86,6 +87,7 @@ def _train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Re
     if recipe.start_from is not None:
         watcher.say(_start_from(recipe.start_from, model, terms, corpus))
     cells = _cells(model)
+    shared = strategy(recipe.train.strategy, model)
     validate = family.validation(recipe, model, terms[0].objective, corpus)
     run = _folder(out, exists, recipe, corpus)
     with run.locked():
@@ -97,7 +99,7 @@ def _train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Re
             fabric,
             model,
             terms,
-            recipe.optimiser.build(model.parameters()),
+            recipe.optimiser.build(shared.parameters),
             Schedule(recipe.optimiser.schedule),
             recipe.averaging.build(model),
             validate,
@@ -109,6 +111,7 @@ def _train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Re
             recipe.optimiser.l2_penalty,
             family.sampler(recipe, model, corpus) if recipe.train.samples else None,
             corpus.splits["train"].words,
+            shared,
         )
         watcher.say(_plan(recipe, corpus, model, terms, cells, out))
         if done := own_text.described(recipe.data, corpus):
@@ -149,7 +152,7 @@ def _note_build(run: RunFolder, build: dict[str, str], begun: bool) -> str:
     manifest.native = build
     if processes.first():
         manifest.write(run.path)
-    if not begun or not before:
+    if not begun:
         return ""
     changed = [key for key in {**before, **build} if before.get(key) != build.get(key)]
     told = "; ".join(
@@ -159,7 +162,7 @@ def _note_build(run: RunFolder, build: dict[str, str], begun: bool) -> str:
     )
     return (
         f"the cells are computed by another build than before ({told}): the run goes on soundly, "
-        "but not with the very bytes that the former build would give"
+        "but its bytes may not be those that the former build would give"
     )
 
 
@@ -200,6 +203,8 @@ def _parts_in_words(recipe: Recipe) -> str:
     """How batches are divided, and what follows from it, where they are."""
     count, accumulate = gather.processes()[1], recipe.train.accumulate
     words = f", {count} processes" if count > 1 else ""
+    if count > 1 and recipe.train.strategy == "fully_shard":
+        words += " with a share of each layer"
     if accumulate > 1:
         words += f", each batch in {accumulate} parts one after another"
         terms: list[Any] = [recipe.objective, *recipe.regularisers.chosen().values()]

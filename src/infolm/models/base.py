@@ -38,6 +38,10 @@ class Model(nn.Module):
     def device(self) -> torch.device:
         return next(self.parameters()).device
 
+    def alike(self) -> list[nn.Module]:
+        """Its layers, called one after another, that `train.strategy: fully_shard` shares out."""
+        return []
+
 
 class ModelConfig(Section):
     """The section of a recipe that describes a model. Every kind is registered."""
@@ -49,6 +53,8 @@ class ModelConfig(Section):
     """Of a language model: whether it writes only what follows what it has read."""
     longest: ClassVar[int | None] = None
     """Of a model with a code: most words of a line; none: any number."""
+    shards: ClassVar[bool] = False
+    """Whether processes can share out its layers: see `Model.alike`."""
     if TYPE_CHECKING:
         kind: str
 

@@ -55,6 +55,7 @@ class EncoderConfig(ModelConfig):
     """A Transformer that reads whole sequences."""
 
     capability = "encoder"
+    shards = True
     kind: Literal["encoder"] = "encoder"
     architecture: Architecture = Field("bert", description="xlnet: relative positions, two streams")
     layers: int = Field(12, ge=1, description="of attention and feed-forward")
@@ -231,6 +232,10 @@ class Encoder(Model):
         """ln p of the word behind each of these vectors of the last layer, (..., D) -> (..., V)."""
         scores = functional.linear(self.head(hidden), self.embedding, self.head.bias)
         return scores.log_softmax(-1)
+
+    def alike(self) -> list[nn.Module]:
+        xlnet = self.config.architecture == "xlnet"
+        return list(self.transformer.layer if xlnet else self.transformer.encoder.layer)  # type: ignore
 
     def forward(
         self,

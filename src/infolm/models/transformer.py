@@ -52,6 +52,7 @@ class TransformerConfig(ModelConfig):
     """A Transformer language model."""
 
     capability = "language"
+    shards = True
     kind: Literal["transformer"] = "transformer"
     hidden: int = Field(256, ge=2, description="columns of every layer and of the word vectors")
     layers: int = Field(4, ge=1, description="of attention and feed-forward")
@@ -226,6 +227,9 @@ class Transformer(LanguageModel):
         return [self.config.hidden] * self.config.layers
 
     # -- states -----------------------------------------------------------------------------
+
+    def alike(self) -> list[nn.Module]:
+        return list(self.blocks)
 
     def initial_state(self, batch: int) -> TransformerState:
         heads = self.config.heads

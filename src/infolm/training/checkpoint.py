@@ -199,6 +199,11 @@ def restore_weights(path: Path, model: nn.Module, weights: dict[str, Tensor]) ->
 
     A model whose weights had other names once says so in `former_names`.
     """
+    model.load_state_dict(check_weights(path, model, weights))
+
+
+def check_weights(path: Path, model: nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """`weights` by their present names; refused where they are of another model."""
     if strange := [k for k, w in weights.items() if not torch.is_tensor(w)]:
         raise InfolmError(f"{path} is of another kind: '{strange[0]}' is no tensor there")
     for beginning, before in getattr(model, "former_names", {}).items():
@@ -214,4 +219,4 @@ def restore_weights(path: Path, model: nn.Module, weights: dict[str, Tensor]) ->
     for name, tensor in model.state_dict().items():
         if tensor.dtype.is_floating_point != weights[name].dtype.is_floating_point:
             raise InfolmError(f"{path} is of another kind: '{name}' is {weights[name].dtype} there")
-    model.load_state_dict(weights)
+    return weights

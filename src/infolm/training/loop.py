@@ -22,12 +22,12 @@ from infolm.data.feed import Feed
 from infolm.errors import InfolmError, Interrupted, RunError
 from infolm.nn.draws import drawing
 from infolm.objectives.base import Estimate, Learner, Objective, Stateful
-from infolm.optimisation.optimisers import load_optimiser
 from infolm.optimisation.schedule import Schedule
 from infolm.section import Section, count, in_short
 from infolm.training import checkpoint, processes
 from infolm.training.parts import Parts
 from infolm.training.run import Log, RunFolder
+from infolm.training.strategy import Kind, Replicate, Strategy
 
 Precision = Literal["32-true", "bf16-mixed"]
 BLOWN_UP = 1.0
@@ -73,12 +73,32 @@ class TrainConfig(Section):
     accumulate: int = Field(
         1, ge=1, description="parts of a batch read one after another, for want of memory"
     )
+    strategy: Kind = Field(
+        "replicate",
+        description="of several processes; fully_shard: each holds a share of every layer",
+    )
     accelerator: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda if there")
     precision: Precision = Field("32-true", description="bf16-mixed needs hardware for it")
 
     def reached(self, step: int, epoch: int) -> bool:
         """Whether training is at the end that is set here."""
         return epoch >= self.epochs or (self.max_steps is not None and step >= self.max_steps)
+
+    def fault(self, recipe: Any) -> str | None:
+        """Why the model cannot be trained so, in a sentence."""
+        if self.strategy != "fully_shard":
+            return None
+        if not recipe.model.shards:
+            return (
+                "train.strategy fully_shard shares out the layers of Transformers and encoders, "
+                f"and model.kind is {recipe.model.kind}: leave train.strategy at replicate"
+            )
+        if recipe.averaging.copies:
+            return (
+                "train.strategy fully_shard keeps no averages of weights: set averaging.kind=none, "
+                "or leave train.strategy at replicate"
+            )
+        return None
 
 
 @dataclass
@@ -184,9 +204,10 @@ class Loop:
         l2_penalty: float = 0.0,
         sampler: Callable[[], list[str]] | None = None,
         words: int = 0,
+        strategy: Strategy | None = None,
     ) -> None:
         self.fabric, self.model, self.optimiser = fabric, model, optimiser
-        self.parts = Parts(config.accumulate)
+        self.parts, self.strategy = Parts(config.accumulate), strategy or Replicate(model)
         self.terms, self.schedule, self.averager = terms, schedule, averager
         self.stateful = {
             term.name: term.objective for term in terms if isinstance(term.objective, Stateful)
@@ -268,7 +289,7 @@ class Loop:
         for words in self.config.exposure:
             if before < words <= self.words_read():
                 with self.averager.swapped_in(self.averager.candidates()[-1]):
-                    self.run_folder.save_exposed(words, self.model.state_dict())
+                    self.run_folder.save_exposed(words, self.strategy.weights())
                 self.watcher.say(f"step {self.step:,}: {in_short(words)} words read, weights kept")
 
     def _take_step(self) -> Taken | None:
@@ -283,10 +304,7 @@ class Loop:
         taken = self._together(estimates)
         if self.l2_penalty:
             self._penalise()
-        norm = self.fabric.clip_gradients(
-            self.model, self.optimiser, max_norm=self.clip, error_if_nonfinite=False
-        )
-        assert norm is not None  # it is None only when clipping by value
+        norm = self.strategy.clip(self.fabric, self.optimiser, self.clip)
         if not (math.isfinite(taken.loss) and torch.isfinite(norm)):
             # Before the optimiser's step: the weights, and so the next checkpoint, stay finite.
             if self.config.recover:
@@ -330,7 +348,7 @@ class Loop:
     def _together(self, estimates: Sequence[Sequence[Estimate]]) -> Taken:
         """Sum gradients, losses and what objectives are told over the processes."""
         learners = self.learners.values()
-        processes.sum_gradients(chain(self.model.parameters(), *(e.parameters() for e in learners)))
+        self.strategy.sum_gradients(chain(*(e.parameters() for e in learners)))
         main = estimates[0]
         nll = sum(float(each.terms["nll"]) * each.count for each in main)
         loss = sum(float(each.loss) for each in chain(*estimates))
@@ -359,7 +377,7 @@ class Loop:
         judged = {}
         self.model.eval()
         for candidate in self.averager.candidates():
-            with self.averager.swapped_in(candidate):
+            with self.averager.swapped_in(candidate), self.strategy.gathered():
                 found[candidate] = self.validate()
                 if self.judge:
                     judged[candidate] = self.judge()
@@ -371,14 +389,15 @@ class Loop:
             self._recover(log, f"the validation loss was {losses.get(RAW, loss):.4g}")
             return
         with self.averager.swapped_in(answer):
-            held_out = {
-                f"{name}/{term}": value
-                for name, each in self.stateful.items()
-                for term, value in each.held_out(self.model).items()
-            }
+            with self.strategy.gathered():
+                held_out = {
+                    f"{name}/{term}": value
+                    for name, each in self.stateful.items()
+                    for term, value in each.held_out(self.model).items()
+                }
+                samples = self.sampler() if self.sampler else []
             if best:
-                self.run_folder.save_model(self.model.state_dict())
-            samples = self.sampler() if self.sampler else []
+                self.run_folder.save_model(self.strategy.weights())
         if best:
             for name, learner in self.learners.items():
                 self.run_folder.save_learner(name, learner.state_dict())
@@ -506,16 +525,16 @@ class Loop:
 
     def _weights_and_optimiser(self) -> dict[str, Any]:
         return {
-            "model": self.model.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "model": self.strategy.weights(),
+            "optimiser": self.strategy.optimiser_state(self.optimiser),
             "averager": self.averager.state_dict(),
             "learners": {name: each.state_dict() for name, each in self.stateful.items()},
         }
 
     def _load_weights_and_optimiser(self, path: Path, state: dict[str, Any]) -> None:
         weights = checkpoint.part(path, state, "model")
-        checkpoint.restore_weights(path, self.model, weights)
-        load_optimiser(self.optimiser, state["optimiser"])
+        self.strategy.load_weights(path, weights)
+        self.strategy.load_optimiser(self.optimiser, state["optimiser"])
         self.averager.load_state_dict(self.fabric.to_device(state["averager"]))
         for name, each in self.stateful.items():
             each.load_state_dict(state["learners"][name])

@@ -30,6 +30,8 @@ KNOCK = timedelta(seconds=2)
 MEETING = "infolm/meeting"
 BUCKET = 2**23
 """Numbers of gradients that are summed over the processes at a time."""
+ALONE = 2**18
+"""A gradient of so many numbers is summed by itself: to copy it would cost more than a message."""
 
 
 def launched() -> bool:
@@ -156,26 +158,33 @@ def first_goes_ahead() -> Iterator[None]:
 def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """Sum the gradients over the processes, in every one of them.
 
-    In buckets, each of which travels while the next is packed. Every process has gradients of the
-    same parameters.
+    Large ones where they are, small ones in buckets, each of which travels while the next is
+    packed. Every process has gradients of the same parameters.
     """
     if processes()[1] == 1:
         return
     gradients = [p.grad for p in parameters if p.grad is not None]
     under_way = []
     for bucket in _buckets(gradients):
-        flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
+        alone = len(bucket) == 1 and bucket[0].is_contiguous()
+        flat = bucket[0] if alone else torch.cat([gradient.reshape(-1) for gradient in bucket])
         under_way.append((distributed.all_reduce(flat, async_op=True), flat, bucket))
     for work, flat, bucket in under_way:
         work.wait()
+        if flat is bucket[0]:
+            continue
         parts = flat.split([gradient.numel() for gradient in bucket])
         views = [part.view_as(g) for part, g in zip(parts, bucket, strict=True)]
         torch._foreach_copy_(bucket, views)
 
 
 def _buckets(gradients: Iterable[Tensor]) -> Iterator[list[Tensor]]:
+    """By sizes alone, so that all processes form the same."""
     bucket: list[Tensor] = []
     for gradient in gradients:
+        if gradient.numel() >= ALONE:
+            yield [gradient]
+            continue
         bucket.append(gradient)
         if sum(each.numel() for each in bucket) >= BUCKET:
             yield bucket

@@ -243,6 +243,11 @@ class LanguageEvaluateOptions(EvaluateOptions):
     ] = None
 
     @property
+    def shared(self) -> bool:
+        """Streams are dealt out to the processes; nothing else is."""
+        return self.streams > 1 and not (self.writes or self.baseline)
+
+    @property
     def writes(self) -> bool:
         """Whether the model's own text is measured."""
         return self.reverse or self.mi

@@ -28,6 +28,7 @@ from infolm.families.running.tuned import TunableRun
 from infolm.generation.text import STREAMS, stream, unknown_words, write, write_long
 from infolm.objectives.bmi import Bmi, BmiConfig
 from infolm.section import nearest
+from infolm.training import processes
 from infolm.training.device import one_device
 
 BMI = BmiConfig.kind
@@ -107,7 +108,8 @@ class LanguageRun(TunableRun):
         results += found
         order = [*splits, WRITTEN, "train"]
         results.sort(key=lambda result: order.index(result.split))
-        measurement.keep(self.folder.measurements, results)
+        if processes.first():
+            measurement.keep(self.folder.measurements, results)
         shown = changes and options.words
         tables = [_words(changes, self.tokenizer, options.words)] if shown else []
         return Evaluation(results, warnings, tables)

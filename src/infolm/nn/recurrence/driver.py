@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from infolm.errors import InfolmError
-from infolm.nn.recurrence import native
+from infolm.nn.recurrence import compiling, native
 from infolm.nn.recurrence.machine import Machine
 from infolm.nn.recurrence.program import Node, Program
 from infolm.nn.recurrence.steps import Steps
@@ -58,7 +58,7 @@ def choose(weight: Tensor, steps: int) -> Path:
             "INFOLM_CELLS is native, which needs a CPU, single or double precision and a C++ "
             "compiler: install one (g++ or clang++), or unset the variable"
         )
-    if path == "compiled" and weight.device.type == "cpu" and not native.compiler():
+    if path == "compiled" and weight.device.type == "cpu" and not compiling.compiler():
         raise InfolmError(
             "INFOLM_CELLS is compiled, which needs a C++ compiler: install one (g++ or clang++), "
             "or unset the variable"

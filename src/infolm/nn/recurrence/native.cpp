@@ -455,15 +455,18 @@ Index cut(const Index* sizes, Index steps, Index part, Index parts) {
 
 // Memory that a thread keeps for its next call: fresh pages would cost as much as the packing.
 struct Workspace {
-    std::unique_ptr<void, decltype(&std::free)> memory{nullptr, std::free};
+    static constexpr std::align_val_t LINE{64};
+    struct Release {
+        void operator()(void* memory) const { ::operator delete(memory, LINE); }
+    };
+    std::unique_ptr<void, Release> memory;
     std::size_t size = 0;
 
     void* reserve(std::size_t wanted) {
         if (wanted > size) {
             size = 0;
             memory.reset();
-            memory.reset(std::aligned_alloc(64, (wanted + 63) / 64 * 64));
-            if (!memory) throw std::bad_alloc();
+            memory.reset(::operator new(wanted, LINE));
             size = wanted;
         }
         return memory.get();
@@ -530,9 +533,15 @@ int run(const Instruction* instructions, Index count, const Operand<T>* operands
 
 }  // namespace
 
-extern "C" int execute(bool wide, const void* instructions, Index count, const void* operands,
-                       const Index* weights, Index weight_count, const Index* sizes, Index steps,
-                       bool reverse, Index threads, void* team) {
+#if defined(_WIN32)
+#define EXPORTED extern "C" __declspec(dllexport)
+#else
+#define EXPORTED extern "C"
+#endif
+
+EXPORTED int execute(bool wide, const void* instructions, Index count, const void* operands,
+                     const Index* weights, Index weight_count, const Index* sizes, Index steps,
+                     bool reverse, Index threads, void* team) {
     const auto as = [&](auto number) {
         using T = decltype(number);
         return run<T>(static_cast<const Instruction*>(instructions), count,

@@ -1,4 +1,7 @@
-"""Programs run by a machine in C++ (`native.cpp`), which a compiler on this computer makes once.
+"""Programs run by a machine in C++ (`native.cpp`).
+
+A wheel carries it, compiled for several instruction sets. Where there is none (an editable
+installation), or where it is damaged, a compiler on this computer makes it once.
 
 The machine knows no cell, only instructions on rows of a batch:
 
@@ -14,23 +17,22 @@ out, a, b and c are operands by their numbers. A pointwise operation is applied 
 of each row, and `out` may be the memory of one of its inputs; the vector of a linear map may not be
 overwritten by it.
 
-There is no such machine where there is no compiler: `available` tells.
+Where it is neither carried nor can be made there is no machine: `available` tells.
 """
 
 import ctypes
 import functools
 import hashlib
+import json
 import logging
 import os
-import shlex
-import shutil
 import stat
 import struct
 import subprocess
 import sys
 import tempfile
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +40,8 @@ import torch
 from torch import Tensor
 
 from infolm import files
+from infolm.nn.recurrence import compiling
+from infolm.nn.recurrence.compiling import compiler, sha256
 
 _NAMES = "linear add sub mul muladd min below affine sigmoid tanh dsigmoid dtanh".split()
 OPERATIONS = {name: code for code, name in enumerate(_NAMES)}
@@ -47,13 +51,8 @@ FIXED, NOW, BEFORE = range(3)
 """When an operand's rows are read at step t: always the same ones; those from n_0 + ... + n_{t-1};
 of a state, whose first n_0 rows are the initial ones, those that step t - 1 has left."""
 
-_SOURCE = Path(__file__).with_name("native.cpp")
-_FLAGS = "-O3 -std=c++17 -ffp-contract=fast -fPIC -shared -pthread".split()
-_COMPILERS = ("c++", "g++", "clang++")
-_INSTRUCTIONS = (
-    *("__SSE4_2__", "__AVX__", "__AVX2__", "__FMA__", "__AVX512F__", "__AVX512BF16__"),
-    *("__ARM_NEON", "__ARM_FEATURE_SVE"),
-)
+_SOURCE = compiling.SOURCE
+_CARRIED = Path(__file__).with_name("carried")
 _LOG = logging.getLogger("infolm")
 _build: dict[str, str] = {}  # of the library that is loaded
 
@@ -144,23 +143,55 @@ def run(
 
 @functools.cache
 def _library() -> ctypes.CDLL | None:
-    """The machine, made for this processor, or else for any of its kind; None if neither works."""
-    command = compiler()
-    if not command:
-        _LOG.info("There is no C++ compiler for the native machine (CXX, c++, g++, clang++).")
-        return None
-    for flags in ([*_FLAGS, "-march=native"], _FLAGS):
+    """The machine that the wheel carries, or one made here; None if neither works."""
+    for found in _candidates():
         try:
-            path, about = _built([*command, *flags])
+            path, about = found()
             library = _declared(ctypes.CDLL(str(path)))
         except (OSError, subprocess.CalledProcessError) as error:
             said = error.stderr if isinstance(error, subprocess.CalledProcessError) else ""
-            _LOG.info("The native machine cannot be made: %s\n%s", error, said)
+            _LOG.info("The native machine cannot be had: %s\n%s", error, said)
         else:
             _build.clear()
             _build.update(about)
             return library
     return None
+
+
+def _candidates() -> Iterator[Callable[[], tuple[Path, dict[str, str]]]]:
+    """Ways to a library, best first: carried, made for this processor, or for any of its kind."""
+    if (_CARRIED / compiling.RECORD).exists():
+        yield _carried
+    command = compiler()
+    if not command:
+        _LOG.info("There is no C++ compiler for the native machine (CXX, c++, g++, clang++).")
+        return
+    yield lambda: _built([*command, *compiling.FLAGS, "-march=native"])
+    yield lambda: _built([*command, *compiling.FLAGS])
+
+
+def _carried() -> tuple[Path, dict[str, str]]:
+    """The library of the wheel for this processor's instruction set, and what it is made of.
+
+    The set is the one that PyTorch's own kernels take, so that `ATEN_CPU_CAPABILITY` decides for
+    both. Owner and mode are not looked at: whoever can write here can write the code that reads it.
+    """
+    try:
+        record = json.loads((_CARRIED / compiling.RECORD).read_text(encoding="utf-8"))
+        capability = torch.backends.cpu.get_cpu_capability().lower()
+        usable = [name for name in compiling.SETS if capability.startswith(name)]
+        named = [name + compiling.SUFFIX for name in (*usable, "baseline")]
+        path = _CARRIED / next(name for name in named if name in record)
+        about = {str(key): str(value) for key, value in record[path.name].items()}
+        if sha256(path) != about["library"]:
+            raise ValueError(f"the SHA-256 of {path.name} does not match")
+    except (ValueError, LookupError, TypeError, AttributeError, OSError, StopIteration) as error:
+        print(
+            f"{_CARRIED} is damaged ({error}), so what it holds is not used: reinstall infolm.",
+            file=sys.stderr,
+        )
+        raise OSError(f"{_CARRIED} is damaged") from error
+    return path, about
 
 
 def build() -> dict[str, str]:
@@ -171,14 +202,6 @@ def build() -> dict[str, str]:
     return dict(_build) if available() else {}
 
 
-def compiler() -> list[str]:
-    """The command of `$CXX`, or of the first compiler found; empty if there is none."""
-    given = shlex.split(os.environ.get("CXX", ""))
-    if given:
-        return given if shutil.which(given[0]) else []
-    return [name for name in _COMPILERS if shutil.which(name)][:1]
-
-
 def _built(command: list[str]) -> tuple[Path, dict[str, str]]:
     """The library, from the cache if it was made before, and what it is made of.
 
@@ -187,38 +210,34 @@ def _built(command: list[str]) -> tuple[Path, dict[str, str]]:
     second half of the name is the SHA-256 of the library: one that is damaged, or that another
     account could have changed, is not loaded but made again.
     """
-    macros = subprocess.run(
-        [*command, "-dM", "-E", "-x", "c++", os.devnull], check=True, capture_output=True, text=True
-    ).stdout
+    macros = compiling.macros(command)
     source = _SOURCE.read_text(encoding="utf-8")
     digest = hashlib.sha256("\0".join([source, *command, macros]).encode()).hexdigest()
     folder = _folder()
-    for library in sorted(folder.glob(f"{digest[:32]}-*.so")):
+    for library in sorted(folder.glob(f"{digest[:32]}-*{compiling.SUFFIX}")):
         fault = _fault(library)
         if not fault:
-            return library, _about(library, command, macros)
+            return library, compiling.about(library, command, macros)
         print(f"{library} {fault}: it is made again.", file=sys.stderr)
         library.unlink(missing_ok=True)
     files.sweep(folder)
     # Several processes may build at once: what they make is the same, or has another name.
     with files.scratch_folder(folder, "building") as scratch:
-        made = scratch / "library.so"
-        subprocess.run(
-            [*command, str(_SOURCE), "-o", str(made)], check=True, capture_output=True, text=True
-        )
+        made = scratch / f"library{compiling.SUFFIX}"
+        compiling.compile_library(command, _SOURCE, made)
         made.chmod(0o755)
         files.flush(made)
-        library = folder / f"{digest[:32]}-{_sha256(made)}.so"
+        library = folder / f"{digest[:32]}-{sha256(made)}{compiling.SUFFIX}"
         made.replace(library)
     files.flush_folder(folder)
-    return library, _about(library, command, macros)
+    return library, compiling.about(library, command, macros)
 
 
 def _fault(library: Path) -> str:
     """Why a library may not be loaded; to load one that was cut short ends the process."""
     if foreign := _foreign(library):
         return foreign
-    if _sha256(library) != library.stem.partition("-")[2]:
+    if sha256(library) != library.stem.partition("-")[2]:
         return "is damaged (its SHA-256 does not match)"
     return ""
 
@@ -235,21 +254,6 @@ def _foreign(path: Path) -> str:
     if state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         return "can be written by other accounts"
     return ""
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _about(library: Path, command: list[str], macros: str) -> dict[str, str]:
-    defined = dict(line.split(" ", 2)[1:] for line in macros.splitlines() if line.count(" ") > 1)
-    return {
-        "library": library.stem.partition("-")[2],
-        "compiler": f"{command[0]} {defined.get('__VERSION__', '')}".replace('"', "").strip(),
-        "flags": " ".join(command[1:]),
-        "instructions": " ".join(name.strip("_") for name in _INSTRUCTIONS if name in defined),
-    }
 
 
 def _folder() -> Path:
@@ -282,7 +286,7 @@ def _team() -> int | None:
     """The address of OpenMP's function that calls another on PyTorch's threads, if it has them."""
     try:
         return ctypes.cast(ctypes.CDLL(None).GOMP_parallel, ctypes.c_void_p).value
-    except (AttributeError, OSError):
+    except (AttributeError, OSError, TypeError):  # TypeError: Windows has no such place to look
         return None
 
 

@@ -1,0 +1,5 @@
+"""The command, for tests of how processes use it."""
+
+from commands import infolm
+
+__all__ = ["infolm"]
