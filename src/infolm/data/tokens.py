@@ -394,16 +394,14 @@ class Tokenizer:
         Characters, bytes and byte pairs: those that begin with white space, `<eos>` with them. Word
         pieces: those that go on no word. Of words every token does.
         """
-        match self.kind:
-            case "word":
-                return np.ones(len(self), bool)
-            case "wordpiece":
-                return ~self.continues
-            case "char":
-                return np.array([token in BLANKS for token in self._tokens])
-            case "byte" | "bpe":
-                blanks = BLANKS.encode()
-                return np.array([token[:1] in blanks for token in self._bytes])
+        if self.kind == "word":
+            return np.ones(len(self), bool)
+        if self.kind == "wordpiece":
+            return ~self.continues
+        if self.kind == "char":
+            return np.array([token in BLANKS for token in self._tokens])
+        blanks = BLANKS.encode()
+        return np.array([token[:1] in blanks for token in self._bytes])
 
     def located(self, line: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The tokens of a line, (n,), and where each begins and ends in it, (n, 2), in characters.
@@ -412,21 +410,17 @@ class Tokenizer:
         written. What has a place in common has part of a character, or of what lower case made of
         it.
         """
-        match self.kind:
-            case "word":
-                return self._located_words(line)
-            case "char":
-                normal = [self._normal(c) for c in line] if self.lowercase else line
-                ids, lengths = self.encode(line), np.fromiter(map(len, normal), np.int64)
-            case "byte":
-                ids = self.encode(line)
-                lengths = np.array([len(c.encode("utf-8", "surrogateescape")) for c in line])
-            case "bpe":
-                return self.pieces(line)
-            case "wordpiece":
-                return self.pieces(line.replace(UNK, "[UNK]"))  # which is as long
+        if self.kind == "word":
+            return self._located_words(line)
+        if self.kind in ("bpe", "wordpiece"):
+            return self.pieces(line.replace(UNK, "[UNK]") if self.kind == "wordpiece" else line)
+        if self.kind == "char":
+            normal = [self._normal(c) for c in line] if self.lowercase else line
+            lengths = np.fromiter(map(len, normal), np.int64)
+        else:
+            lengths = np.array([len(c.encode("utf-8", "surrogateescape")) for c in line])
         starts = np.repeat(np.arange(len(line)), lengths.astype(np.int64))
-        return ids, np.stack([starts, starts + 1], 1)
+        return self.encode(line), np.stack([starts, starts + 1], 1)
 
     def _located_words(self, line: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         parts = [
@@ -448,29 +442,40 @@ class Tokenizer:
 
     def lookup(self, text: str) -> NDArray[np.int32]:
         """As `encode`, with `NO_TOKEN` in place of `<unk>` for what the vocabulary lacks."""
-        match self.kind:
-            case "word":
-                words = self._normal(text).replace("\n", f" {EOS} ").split()
-                if self._pieces is None:
-                    found: Iterable[int] = map(self._ids.__getitem__, words)
-                    return np.fromiter(found, np.int32, len(words))
-                found = chain.from_iterable(map(self._pieces.__getitem__, words))
-                return np.fromiter(found, np.int32)
-            case "char":
-                codes = self._normal(text).encode("utf-32-le", "surrogatepass")
-                return self._table[np.frombuffer(codes, np.uint32)]
-            case "byte":
-                data = text.encode("utf-8", "surrogateescape")
-                return np.frombuffer(data, np.uint8).astype(np.int32)
-            case "bpe":
-                lines = re.findall(r"[^\n]*\n|[^\n]+", text)  # one long string takes twice as long
-                encoded = self._backend.encode_batch_fast(lines)
-                return np.fromiter(chain.from_iterable(line.ids for line in encoded), np.int32)
-            case "wordpiece":
-                *lines, rest = text.replace(UNK, "[UNK]").split("\n")
-                encoded = self._backend.encode_batch_fast([*lines, rest], add_special_tokens=False)
-                parts = [[*line.ids, self.eos] for line in encoded[:-1]]
-                return np.fromiter(chain(*parts, encoded[-1].ids), np.int32)
+        return {
+            "word": self._of_words,
+            "char": self._of_characters,
+            "byte": self._of_bytes,
+            "bpe": self._of_byte_pairs,
+            "wordpiece": self._of_word_pieces,
+        }[self.kind](text)
+
+    def _of_words(self, text: str) -> NDArray[np.int32]:
+        words = self._normal(text).replace("\n", f" {EOS} ").split()
+        if self._pieces is None:
+            found: Iterable[int] = map(self._ids.__getitem__, words)
+            return np.fromiter(found, np.int32, len(words))
+        found = chain.from_iterable(map(self._pieces.__getitem__, words))
+        return np.fromiter(found, np.int32)
+
+    def _of_characters(self, text: str) -> NDArray[np.int32]:
+        codes = self._normal(text).encode("utf-32-le", "surrogatepass")
+        return self._table[np.frombuffer(codes, np.uint32)]
+
+    def _of_bytes(self, text: str) -> NDArray[np.int32]:
+        data = text.encode("utf-8", "surrogateescape")
+        return np.frombuffer(data, np.uint8).astype(np.int32)
+
+    def _of_byte_pairs(self, text: str) -> NDArray[np.int32]:
+        lines = re.findall(r"[^\n]*\n|[^\n]+", text)  # one long string takes twice as long
+        encoded = self._backend.encode_batch_fast(lines)
+        return np.fromiter(chain.from_iterable(line.ids for line in encoded), np.int32)
+
+    def _of_word_pieces(self, text: str) -> NDArray[np.int32]:
+        *lines, rest = text.replace(UNK, "[UNK]").split("\n")
+        encoded = self._backend.encode_batch_fast([*lines, rest], add_special_tokens=False)
+        parts = [[*line.ids, self.eos] for line in encoded[:-1]]
+        return np.fromiter(chain(*parts, encoded[-1].ids), np.int32)
 
     def decode(self, ids: ArrayLike) -> str:
         """The text of these tokens; words are joined by a blank, all else as it stood."""

@@ -22,6 +22,7 @@ from infolm.errors import InfolmError
 from infolm.families.base import family_of
 from infolm.metrics import described
 from infolm.training.run import RunFolder, record_of
+from infolm.trees import fits
 
 DEEPEST = 4
 """Folders between the one that is watched and a run: a study keeps its runs in folders."""
@@ -92,8 +93,8 @@ class Course:
 
     def add(self, record: dict[str, Any]) -> None:
         self.step = max(self.step, record["step"])
-        if isinstance(epoch := record.get("epoch"), int):
-            self.epoch = max(self.epoch, epoch)
+        if fits(int, record.get("epoch")):
+            self.epoch = max(self.epoch, record["epoch"])
         if 0 <= record.get("progress", math.nan) <= 1:
             self.progress = record["progress"]
         if 0 <= record.get("tokens_per_second", math.nan) < LARGEST:

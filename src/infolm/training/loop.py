@@ -357,8 +357,8 @@ class Loop:
         loss, nll, tokens, *rest = processes.summed(numbers)
         for term, own in zip(self.terms, sums, strict=True):
             told, rest = rest[: len(own)], rest[len(own) :]
-            if isinstance(term.objective, Stateful):
-                term.objective.stepped(told)
+            if stateful := self.stateful.get(term.name):
+                stateful.stepped(told)
         return Taken(loss, nll / max(tokens, 1), int(tokens))
 
     @torch.no_grad()

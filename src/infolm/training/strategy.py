@@ -218,7 +218,7 @@ class FullyShard(Strategy):
 
     def _is_sharded(self, value: Any, name: str) -> bool:
         """Whether a value of the optimiser's is of a parameter's rows, not a count of steps."""
-        return name in self.own and isinstance(value, Tensor) and value.dim() > 0
+        return name in self.own and torch.is_tensor(value) and value.dim() > 0
 
     def _is_whole(self, value: Any, name: str) -> bool:
         return self._is_sharded(value, name) and value.shape == self.sharded[name].shape

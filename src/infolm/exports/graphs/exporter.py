@@ -98,10 +98,10 @@ class Leaves:
 
     def __init__(self, state: Any) -> None:
         leaves, self.form = pytree.tree_flatten(state)
-        self.present = [isinstance(leaf, Tensor) for leaf in leaves]
+        self.present = [torch.is_tensor(leaf) for leaf in leaves]
 
     def flat(self, state: Any) -> list[Tensor]:
-        return [leaf for leaf in pytree.tree_leaves(state) if isinstance(leaf, Tensor)]
+        return [leaf for leaf in pytree.tree_leaves(state) if torch.is_tensor(leaf)]
 
     def whole(self, tensors: Sequence[Tensor]) -> Any:
         """The tree again, as a model reads it."""

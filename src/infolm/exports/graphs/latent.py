@@ -107,7 +107,7 @@ class _Posterior(nn.Module):
 
 def _tensors(proposal: Any) -> dict[str, Tensor]:
     """What describes q(z | x), by name."""
-    return {n: value for n, value in proposal._asdict().items() if isinstance(value, Tensor)}
+    return {n: value for n, value in proposal._asdict().items() if torch.is_tensor(value)}
 
 
 def _stacks(model: SentenceModel) -> list[Stack]:
