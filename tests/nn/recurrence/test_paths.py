@@ -214,7 +214,7 @@ def test_a_path_can_be_asked_for_and_a_wrong_one_is_refused(monkeypatch):
         choose(x, 70)
     monkeypatch.setenv("INFOLM_CELLS", "native")
     monkeypatch.setattr(driver.native, "available", lambda: False)
-    monkeypatch.setattr(driver.native, "compiler", lambda: [])
+    monkeypatch.setattr(driver.compiling, "compiler", lambda: [])
     for path in ("native", "compiled"):
         monkeypatch.setenv("INFOLM_CELLS", path)
         with pytest.raises(InfolmError, match=rf"INFOLM_CELLS is {path}, .* C\+\+ compiler"):
