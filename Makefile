@@ -55,7 +55,7 @@ fuzz: .venv/dev
 
 faults: .venv/dev
 	$(PIP) atheris
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 tests/faults
+	INFOLM_TESTS=whole OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 tests/faults tests/recipes/test_combinations.py
 	$(BIN)/python -W ignore tests/support/fuzz_commands.py 10000
 	$(BIN)/python tests/support/fuzz_readers.py all --minutes 10 --json results/fuzz.json
 

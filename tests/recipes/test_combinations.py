@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 from training_tiny import Silent, quiet, tiny_tree
+from whole import WHOLE
 
 from infolm.config import Recipe
 from infolm.evaluation.dynamic import DynamicSettings, gradient_statistics
@@ -59,8 +60,12 @@ def recipe(small_text, averager, cell, rounds, experts, samples, connections) ->
 
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("averager", AVERAGERS)
-def test_the_whole_cross_product_trains_two_steps(tmp_path, small_text, averager, cell):
-    for i, rest in enumerate(itertools.product(ROUNDS, EXPERTS, SAMPLES, CONNECTIONS)):
+def test_the_cross_product_trains_two_steps(tmp_path, small_text, averager, cell):
+    """A quarter of it for each cell and averager, another quarter for their neighbours; `make
+    faults` has the whole."""
+    first = (list(CELLS).index(cell) + list(AVERAGERS).index(averager)) % 4
+    product = list(itertools.product(ROUNDS, EXPERTS, SAMPLES, CONNECTIONS))
+    for i, rest in enumerate(product if WHOLE else product[first::4]):
         combined = recipe(small_text, averager, cell, *rest)
         best = train(combined, tmp_path / str(i), False, Silent(), quiet)
         assert 2 < best < 6, rest  # a guess among 40 words is 3.7
