@@ -10,6 +10,7 @@ from typing import NoReturn
 from infolm.cli import training  # noqa: F401
 from infolm.cli import use  # noqa: F401
 from infolm.cli import score  # noqa: F401
+from infolm.cli import race  # noqa: F401
 from infolm.cli import compare  # noqa: F401
 from infolm.cli import finetune  # noqa: F401
 from infolm.cli import export  # noqa: F401

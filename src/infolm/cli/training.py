@@ -53,7 +53,7 @@ def train(
     from infolm.metrics import described
     from infolm.training import processes
 
-    source, folder = _source(recipe, "recipe.yaml", variant)
+    source, folder = source_and_folder(recipe, "recipe.yaml", variant)
     loaded = load_recipe(source, overrides, variant or [])
     out = out or folder
     family = family_of(loaded)
@@ -74,7 +74,7 @@ def train(
     err.print(f"next: infolm evaluate {out}{'' if alone else ' --cache'}")
 
 
-def _source(
+def source_and_folder(
     recipe: str, file: str, variants: Sequence[str] | None, suffix: str = ""
 ) -> tuple[str, Path]:
     """The recipe to load, and the folder for its results, unless another is named.
@@ -139,7 +139,7 @@ def tune(
     except ModuleNotFoundError as error:
         raise InfolmError(f"tuning needs {error.name}: pip install 'infolm[tune]'") from None
 
-    source, folder = _source(recipe, "study.yaml", variant, "-tuning")
+    source, folder = source_and_folder(recipe, "study.yaml", variant, "-tuning")
     loaded = load_recipe(source, overrides, variant or [])
     out = out or folder
     try:

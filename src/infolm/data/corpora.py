@@ -58,9 +58,30 @@ __all__ = [
     "Truth",
     "load",
     "registry",
+    "sealed",
+    "texts",
     "truth",
     "types",
 ]
+
+_SEALED: set[str] = set()
+"""Splits that nobody in this process may open now."""
+
+
+@contextmanager
+def sealed(split: str) -> Iterator[None]:
+    """Inside, the split cannot be opened in this process: its text is neither tokenised nor read,
+    and no corpus, also none that was opened before, has it. Only its SHA-256 is known."""
+    _SEALED.add(split)
+    try:
+        yield
+    finally:
+        _SEALED.discard(split)
+
+
+def _open_splits() -> list[str]:
+    return [split for split in sources.SPLITS if split not in _SEALED]
+
 
 BLOCK = 2**22
 """Tokens counted together: of the text no more is in memory at a time."""
@@ -177,6 +198,11 @@ class Splits(Mapping[str, Split]):
         self._open, self._opened = open_split, dict[str, Split]()
 
     def __getitem__(self, name: str) -> Split:
+        if name in _SEALED:
+            raise InfolmError(
+                f"the {name} split is sealed until training and tuning have ended: measure on "
+                "another one"
+            )
         if name not in self._opened:
             if name not in sources.SPLITS:
                 raise KeyError(name)
@@ -184,13 +210,13 @@ class Splits(Mapping[str, Split]):
         return self._opened[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sources.SPLITS)
+        return iter(_open_splits())
 
     def __contains__(self, name: object) -> bool:
-        return name in sources.SPLITS
+        return name in _open_splits()
 
     def __len__(self) -> int:
-        return len(sources.SPLITS)
+        return len(_open_splits())
 
 
 @dataclass(frozen=True)
@@ -281,7 +307,7 @@ def load(
                 if again or not _complete(folder):
                     _tokenise(config, pretokenised, texts, tokenizer, folder, workers, report)
 
-        _mended(make, folder, sources.SPLITS, verify=False)
+        _mended(make, folder, _open_splits(), verify=False)
         if _working(folder).exists():
             with files.alone(folder):  # a process that was killed left it
                 _remove(_working(folder))
@@ -312,10 +338,16 @@ def _mended(
     return _open(folder, splits, verify)
 
 
+def texts(config: DataConfig, report: Report | None = None) -> dict[str, list[Text]]:
+    """The raw text of each split, found or downloaded, in its parts."""
+    with _writable(sources.cache_folder()):
+        return _find(config, report or _silent)[1]
+
+
 def _complete(folder: Path) -> bool:
     """Whether another process has made the splits in the meantime."""
     try:
-        return bool(_open(folder, sources.SPLITS, verify=False))
+        return bool(_open(folder, _open_splits(), verify=False))
     except (FileNotFoundError, store.DamagedError):
         return False
 
@@ -516,7 +548,7 @@ def _encode_all(
 ) -> dict[str, list[str]]:
     """The vocabulary and the files of tokens in `work`; gives the names of each split's files."""
     kind = tokenizer.kind if tokenizer else config.tokens
-    pieces = {split: ingest.shards(parts, kind) for split, parts in texts.items()}
+    pieces = {split: ingest.shards(texts[split], kind) for split in _open_splits()}
     _keep_if(
         _sha256({s: [[len(p) for p in g] for g in found] for s, found in pieces.items()}), work
     )

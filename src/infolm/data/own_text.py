@@ -4,7 +4,7 @@ from pathlib import Path
 
 from infolm.data.corpora import Corpus, DataConfig, gathered, own_file, splits_contractions
 from infolm.data.sentence_splitter import sentences_per_line, wrapped_at
-from infolm.data.sources import SPLITS, read_lines, taken
+from infolm.data.sources import read_lines, taken
 from infolm.errors import InfolmError
 
 MANY = 1.5
@@ -40,7 +40,7 @@ def _words(config: DataConfig, corpus: Corpus) -> str:
     tokens, unknown = (
         sum(numbers)
         for numbers in zip(
-            *((len(s.tokens), s.unknown) for s in map(corpus.splits.__getitem__, SPLITS)),
+            *((len(s.tokens), s.unknown) for s in corpus.splits.values()),
             strict=True,
         )
     )

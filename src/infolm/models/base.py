@@ -67,6 +67,11 @@ class ModelConfig(Section):
         return f"A {self.capability} model of kind {self.kind} ({objective})"
 
     @property
+    def called(self) -> str:
+        """What such models are called, whatever their size: 'Mogrifier LSTM'."""
+        return self.kind
+
+    @property
     def unigram_start(self) -> bool:
         """Whether the softmax's biases begin as ln of the words' frequencies."""
         softmax = getattr(self, "softmax", None)

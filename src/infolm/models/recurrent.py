@@ -115,9 +115,13 @@ class LayersConfig(Section):
     @property
     def layers_in_words(self) -> str:
         """'2 Mogrifier LSTM layers'."""
-        mogrifier = "Mogrifier " if self.mogrifier.rounds else ""
         plural = "s"[: self.layers != 1]
-        return f"{self.layers} {mogrifier}{CELLS[self.cell].label} layer{plural}"
+        return f"{self.layers} {self.cell_in_words} layer{plural}"
+
+    @property
+    def cell_in_words(self) -> str:
+        """'Mogrifier LSTM'."""
+        return ("Mogrifier " if self.mogrifier.rounds else "") + CELLS[self.cell].label
 
 
 @MODELS.register
@@ -154,6 +158,10 @@ class RecurrentConfig(LayersConfig, ModelConfig):
 
     def described(self, objective: str) -> str:
         return f"A language model of {self.layers_in_words}"
+
+    @property
+    def called(self) -> str:
+        return self.cell_in_words
 
 
 C = TypeVar("C", bound=RecurrentConfig)

@@ -88,6 +88,10 @@ class TransformerConfig(ModelConfig):
     def described(self, objective: str) -> str:
         return f"A Transformer language model of {self.layers:,} layer{'s'[: self.layers != 1]}"
 
+    @property
+    def called(self) -> str:
+        return "Transformer"
+
     def _within_budget(self, vocabulary: int) -> "TransformerConfig":
         """With the largest `hidden` whose model has at most `parameters`, if that is given."""
         if self.parameters is None:

@@ -1,0 +1,189 @@
+"""A trained model by every method: tuned and compared on validation, then read once on test.
+
+Static and dynamic walks, each as it is and with temperature and neural cache, and each of these
+mixed with the Kneser-Ney model: p = (1 - w) p_model + w p_KN, w by the validation split.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from infolm.data.ingest import Report
+from infolm.evaluation import neural_cache
+from infolm.evaluation.dynamic import Statistics
+from infolm.evaluation.kneser_ney import KneserNey
+from infolm.evaluation.measurement import Measurement, likelihood_measurements
+from infolm.evaluation.method import STATIC, Method, measure, walk
+from infolm.evaluation.suite import BASELINE, text_size
+from infolm.evaluation.temperature import best_temperature
+from infolm.families.running.options import TUNE
+from infolm.families.running.run import LanguageRun
+from infolm.families.running.tuned import SEGMENTS
+from infolm.studies.race.clock import Clock, OutOfTime
+from infolm.studies.race.plan import CHUNK, TUNING_TOKENS
+
+TEMPERATURES = tuple(float(tau) for tau in np.geomspace(0.85, 1.25, 9).round(4))
+"""Of which one is taken for dynamic evaluation, all measured in one walk."""
+MIXED = " + Kneser-Ney"
+STATIC_NAME = "static"
+LogProbs = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method of the race. weight: of the Kneser-Ney model, 0 for none. valid: ln p of tokens of
+    the validation split, from its second on."""
+
+    name: str
+    method: Method
+    weight: float
+    valid: LogProbs
+
+    def __str__(self) -> str:
+        mixed = f", {self.weight:.4g} of the {BASELINE}" if self.weight else ""
+        return f"{self.method}{mixed}"
+
+    def mixed(self, log_model: LogProbs, log_ngrams: LogProbs) -> LogProbs:
+        if not self.weight:
+            return log_model
+        model, ngrams = _tensors(log_model, log_ngrams)
+        return neural_cache.mix(model, ngrams, self.weight).numpy()
+
+
+class Measuring:
+    """The methods of one trained run.
+
+    deadlines: elapsed seconds at which tuning gives up on dynamic evaluation, and those of the end.
+    """
+
+    def __init__(self, run: LanguageRun, ngrams: KneserNey, clock: Clock, report: Report) -> None:
+        self.run, self.ngrams, self.clock, self.report = run, ngrams, clock, report
+        self.statistics: Statistics | None = None
+        self.seconds_per_token = 0.0  # of the dynamic walk
+
+    def tuned(self, dynamic: bool, until: float) -> list[Entry]:
+        """Every method with its settings and what it makes of validation. dynamic: whether to try
+        dynamic evaluation, which is left out where it is not done at `until`."""
+        entries = self._static()
+        if dynamic:
+            try:
+                entries += self._dynamic(until)
+            except OutOfTime:
+                self.statistics = None
+        log_ngrams = self.ngrams.log_probs(self._valid)
+        return [*entries, *(_with_ngrams(each, log_ngrams) for each in entries)]
+
+    def _static(self) -> list[Entry]:
+        model, few = self.run.model, self._valid[: TUNING_TOKENS + 1]
+        chunks = [*walk(model, few, STATIC, CHUNK, report=self._progress("tuning"))]
+        log_p, hidden, targets = _joined(chunks)
+        tempered = Method(temperature=best_temperature(model, hidden, targets))
+        cached = Method(cache=neural_cache.tune(log_p[0], hidden, targets)[0])
+        methods = {STATIC_NAME: STATIC, "temperature": tempered, "cache": cached}
+        read = measure(
+            model, self._valid, [*methods.values()], CHUNK, report=self._progress("validation")
+        )
+        return [
+            Entry(name, method, 0.0, reading.log_probs)
+            for (name, method), reading in zip(methods.items(), read, strict=True)
+        ]
+
+    def _dynamic(self, until: float) -> list[Entry]:
+        def watched(stage: str, done: int, total: int) -> None:
+            if self.clock.elapsed() > until:
+                raise OutOfTime
+            self.report(stage, done, total)
+
+        run, model, few = self.run, self.run.model, self._valid[: TUNING_TOKENS + 1]
+        segment = SEGMENTS[run.tokenizer.kind][0]
+        settings = run.dynamic_settings(TUNE, "rms", segment, watched)
+        self.statistics = run.statistics(settings, watched)
+        method, stage = Method(dynamic=settings), "validation, dynamic evaluation"
+        began = self.clock.elapsed()
+        chunks = [
+            *walk(
+                model,
+                few,
+                method,
+                CHUNK,
+                (1.0, *TEMPERATURES),
+                self.statistics,
+                report=lambda done, total: watched(stage, done, total),
+            )
+        ]
+        self.seconds_per_token = (self.clock.elapsed() - began) / (len(few) - 1)
+        log_p, hidden, targets = _joined(chunks)
+        best = int(log_p.double().sum(1).argmax())
+        tempered = replace(method, temperature=(1.0, *TEMPERATURES)[best])
+        cache, _ = neural_cache.tune(log_p[best], hidden, targets)
+        recent = neural_cache.NeuralCache(cache.window, cache.flatness).log_prob(hidden, targets)
+        together = neural_cache.mix(log_p[best], recent, cache.weight)
+        return [
+            Entry("dynamic", method, 0.0, _numbers(log_p[0])),
+            Entry("dynamic + cache", replace(tempered, cache=cache), 0.0, _numbers(together)),
+        ]
+
+    def test(self, entries: list[Entry]) -> dict[str, LogProbs]:
+        """ln p of the test split by each entry, read once by each walk; those of a walk that does
+        not fit into what is left of the time are missing."""
+        tokens = self.run.corpus.splits["test"].tokens
+        found: dict[Method, LogProbs] = {}
+        methods = list(dict.fromkeys(each.method for each in entries))
+        for key in dict.fromkeys(method.walk for method in methods):
+            group = [method for method in methods if method.walk == key]
+            if key != STATIC.walk and self.clock.left() < self.seconds_per_token * len(tokens):
+                continue
+            progress = self._progress(f"test ({Method(*key)})")
+            read = measure(self.run.model, tokens, group, CHUNK, self.statistics, progress)
+            found |= {m: each.log_probs for m, each in zip(group, read, strict=True)}
+        log_ngrams = self.ngrams.log_probs(tokens)
+        return {
+            each.name: each.mixed(found[each.method], log_ngrams)
+            for each in entries
+            if each.method in found
+        }
+
+    def measurements(self, split: str, described: str, log_probs: LogProbs) -> list[Measurement]:
+        """As `infolm evaluate` has them."""
+        whole = self.run.corpus.splits[split]
+        exact = len(log_probs) == len(whole.tokens) - 1
+        size = text_size(whole, self.run.tokenizer) if exact else None
+        return likelihood_measurements(log_probs, split, described, size)
+
+    @property
+    def _valid(self) -> Any:
+        return self.run.corpus.splits["valid"].tokens
+
+    def _progress(self, stage: str) -> Any:
+        return lambda done, total: self.report(stage, done, total)
+
+
+def best_of(entries: list[Entry]) -> Entry:
+    """The entry that makes validation likeliest, on the tokens that all of them have read."""
+    common = min(len(each.valid) for each in entries)
+    return max(entries, key=lambda each: float(each.valid[:common].mean()))
+
+
+def _with_ngrams(entry: Entry, log_ngrams: LogProbs) -> Entry:
+    """The same mixed with the Kneser-Ney model as suits the validation split best."""
+    weight = neural_cache.best_weight(*_tensors(entry.valid, log_ngrams))
+    new = replace(entry, name=f"{entry.name}{MIXED}", weight=weight)
+    return replace(new, valid=new.mixed(entry.valid, log_ngrams))
+
+
+def _tensors(log_model: LogProbs, log_ngrams: LogProbs) -> tuple[torch.Tensor, torch.Tensor]:
+    """Both, of the tokens that the model has read."""
+    return torch.tensor(log_model), torch.tensor(log_ngrams[: len(log_model)])
+
+
+def _joined(chunks: list[Any]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """log_probs (K, N), hidden (N, H), targets (N,) of a whole walk."""
+    log_p, hidden, targets = zip(*chunks, strict=True)
+    return torch.cat(log_p, 1), torch.cat(hidden), torch.cat(targets)
+
+
+def _numbers(log_p: torch.Tensor) -> LogProbs:
+    return log_p.double().numpy()

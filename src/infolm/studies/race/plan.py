@@ -1,0 +1,184 @@
+"""How many steps fit into the time: from rates measured on the very recipe before it is trained.
+
+The number of steps is decided once. With it the learning rate of every step is decided too, since
+schedules go by the share of the steps: the recipe in a record, with its `train.max_steps`, trains
+the same weights again.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from infolm.config import Recipe
+from infolm.data.ingest import Report
+from infolm.errors import InfolmError
+from infolm.evaluation import dynamic, neural_cache
+from infolm.evaluation.dynamic import DynamicSettings, StatisticsSettings
+from infolm.evaluation.likelihood import one_stream
+from infolm.families.running.run import LanguageRun
+from infolm.families.running.tuned import SEGMENTS
+from infolm.families.train import train
+from infolm.training.loop import Nobody
+
+VALIDATIONS = 20
+"""While it trains, at equal distances: points of the curve, and where it may end early."""
+FEWEST_STEPS = 6
+"""Of a first look at the rate."""
+PROBE_SHARE = 1 / 60
+"""Of the time that a race may last, for measuring how long a step takes."""
+TUNING_TOKENS = 25_000
+"""Of the validation split, that temperature and cache are tuned on and methods compared on."""
+CHUNK = 200
+"""Tokens that a static model reads at a time."""
+DYNAMIC_TRIALS = 16
+"""Walks that the tuning of dynamic evaluation is expected to take."""
+MEASURING_SHARE = 0.3
+"""Of the limit: where measuring would take more, dynamic evaluation is left out."""
+RESERVE = 1.15
+"""What is expected of the measuring is multiplied by this."""
+MARGIN = 0.015
+"""Of the limit, that is left over: machines have slow moments."""
+LOOK = 5_000
+"""Tokens of a look at how long the tuning of the cache takes."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Seconds: of a training step; of a validation with what it saves; of a token of a static walk;
+    of a token in the tuning of the cache; of a segment of dynamic evaluation; of a batch of its
+    statistics."""
+
+    step: float
+    validation: float
+    token: float
+    cache_token: float
+    segment: float
+    statistics: float
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Tokens of the splits, of the sealed one as its length in bytes suggests; of a segment."""
+
+    valid: int
+    test: int
+    segment: int
+
+    @property
+    def tuning(self) -> int:
+        return min(self.valid, TUNING_TOKENS)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """steps: of training. reserve: seconds kept for measuring. dynamic: whether dynamic evaluation
+    fits."""
+
+    steps: int
+    reserve: float
+    dynamic: bool
+
+
+def measuring_seconds(rates: Rates, sizes: Sizes) -> tuple[float, float]:
+    """What the static methods are expected to take, and what dynamic evaluation adds."""
+    # The temperature takes about six passes of the softmax; splits are read with two temperatures.
+    walks = 7 * sizes.tuning + 2 * (sizes.valid + sizes.test)
+    static = rates.token * walks + rates.cache_token * sizes.tuning
+    trial = min(dynamic.TUNING_TOKENS, sizes.valid)
+    tokens = DYNAMIC_TRIALS * trial + sizes.tuning + sizes.test
+    tuning = rates.statistics * (dynamic.USUAL.batches or 0) + rates.cache_token * sizes.tuning
+    return RESERVE * static, RESERVE * (tuning + rates.segment * tokens / sizes.segment)
+
+
+def planned(rates: Rates, sizes: Sizes, elapsed: float, limit: float) -> Plan:
+    """The steps that fit between now and the measuring."""
+    static, adapting = measuring_seconds(rates, sizes)
+    with_dynamic = static + adapting <= MEASURING_SHARE * limit
+    reserve = static + (adapting if with_dynamic else 0.0)
+    left = limit * (1 - MARGIN) - elapsed - reserve
+    steps = int((left - VALIDATIONS * rates.validation) / rates.step)
+    if steps < VALIDATIONS:
+        raise InfolmError(
+            f"of {limit:.0f} seconds {elapsed:.0f} are gone and measuring takes about "
+            f"{reserve:.0f}, which leaves no time to train (a step takes {rates.step:.2g} s): take "
+            "a smaller model, a shorter text, or more --minutes"
+        )
+    return Plan(steps, reserve, with_dynamic)
+
+
+def for_race(recipe: Recipe, steps: int, **changes: Any) -> Recipe:
+    """The recipe, of so many steps, with validations at equal distances."""
+    tree = recipe.model_dump(mode="json")
+    tree["train"] |= {
+        "epochs": 1_000_000,  # the steps decide
+        "max_steps": steps,
+        "validate_every": max(1, -(-steps // VALIDATIONS)),
+        "accelerator": "cpu",
+        **changes,
+    }
+    return Recipe.model_validate(tree)
+
+
+class _StepTimes(Nobody):
+    """When each step ended."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def step(self, progress: float, nll: float, tokens: int) -> None:
+        self.times.append(time.monotonic())
+
+
+def _trained(recipe: Recipe, out: Path, steps: int, report: Report) -> tuple[float, float]:
+    """Seconds of a step, and of a validation with what it saves."""
+    watcher = _StepTimes()
+    train(for_race(recipe, steps, validate_every=steps), out, False, watcher, report)
+    ended, (_, first, *_, last) = time.monotonic(), watcher.times
+    return (last - first) / (steps - 2), ended - last
+
+
+def probe(recipe: Recipe, scratch: Path, limit: float, report: Report) -> tuple[Rates, int]:
+    """The rates of the recipe on this machine, from a short training that is thrown away, and the
+    tokens of the validation split."""
+    began = time.monotonic()
+    step, validation = _trained(recipe, scratch / "first", FEWEST_STEPS, report)
+    more = int((PROBE_SHARE * limit - (time.monotonic() - began)) / step)
+    if more > FEWEST_STEPS:
+        step, again = _trained(recipe, scratch / "second", more, report)
+        validation = max(validation, again)
+    run = LanguageRun.open(scratch / "first")
+    valid = run.corpus.splits["valid"].tokens
+    return Rates(step, validation, *_walking(run, valid)), len(valid)
+
+
+def _walking(run: LanguageRun, valid: Any) -> tuple[float, float, float, float]:
+    """Seconds of a token of a static walk and in the tuning of the cache, of a segment of dynamic
+    evaluation, and of a batch of its statistics."""
+    model, few = run.model, valid[: 4 * CHUNK + 1]
+    token = _seconds(lambda: [*one_stream(model, few, CHUNK)]) / (len(few) - 1)
+    rows = min(LOOK, len(valid))
+    hidden, targets = torch.randn(rows, model.widths[-1]), torch.arange(rows) % 97
+    log_model = torch.full((rows,), -5.0)
+    # A window grows up to 4,000 tokens here, and is that long later.
+    cache = 1.6 * _seconds(lambda: neural_cache.tune(log_model, hidden, targets), 0) / rows
+    segment = SEGMENTS[run.tokenizer.kind][0]
+    settings = DynamicSettings(rate=1e-6, decay=1e-3, segment=segment)
+    squares = {name: torch.ones_like(weight) for name, weight in model.named_parameters()}
+    several = valid[: 6 * segment + 1]
+    adapting = _seconds(lambda: [*dynamic.dynamic_stream(model, several, settings, squares)])
+    batches = StatisticsSettings(3)
+    train_tokens = run.corpus.splits["train"].tokens
+    gradients = _seconds(lambda: dynamic.gradient_statistics(model, train_tokens, batches), 0)
+    return token, cache, adapting / -(-(len(several) - 1) // segment), gradients / 3
+
+
+def _seconds(work: Callable[[], object], warm_up: int = 1) -> float:
+    for _ in range(warm_up):
+        work()
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start

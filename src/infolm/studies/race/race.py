@@ -1,0 +1,251 @@
+"""A race: calibrate, plan, train, tune, measure, sign. The test split is sealed until the end."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from infolm import files
+from infolm.config import Recipe
+from infolm.data import corpora
+from infolm.data.ingest import Report
+from infolm.errors import InfolmError
+from infolm.evaluation import measurement
+from infolm.evaluation.kneser_ney import KneserNey
+from infolm.evaluation.measurement import standard_error
+from infolm.evaluation.suite import BASELINE, NGRAM_ORDER
+from infolm.families.running.run import LanguageRun
+from infolm.families.running.tuned import SEGMENTS
+from infolm.families.train import train
+from infolm.studies.race import calibration, machine
+from infolm.studies.race.clock import Clock, OutOfTime, threads
+from infolm.studies.race.measuring import Entry, LogProbs, Measuring, best_of
+from infolm.studies.race.plan import MARGIN, Plan, Rates, Sizes, for_race, planned, probe
+from infolm.studies.race.record import (
+    Calibration,
+    Method,
+    Number,
+    Point,
+    Record,
+    Times,
+    Training,
+    number,
+    write,
+)
+from infolm.studies.race.tracks import MINUTES, check_recipe
+from infolm.training.loop import Watcher
+from infolm.training.manifest import sha256
+
+TEST = "test"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """minutes: 60, or fewer for a rehearsal. threads: those of the race."""
+
+    minutes: float = MINUTES
+    threads: int = 2
+
+    def __post_init__(self) -> None:
+        if not 0 < self.minutes <= MINUTES:
+            raise InfolmError(
+                f"--minutes is {self.minutes:g}: a race lasts {MINUTES:g}, a rehearsal less"
+            )
+
+
+class _Runner:
+    """A watcher that keeps the curve and ends the training when its time is over."""
+
+    def __init__(self, inner: Watcher, clock: Clock, until: float) -> None:
+        self.inner, self.clock, self.until = inner, clock, until
+        self.curve: list[Point] = []
+        self.steps = 0
+
+    def step(self, progress: float, nll: float, tokens: int) -> None:
+        self.inner.step(progress, nll, tokens)
+        self.steps += 1
+        if self.clock.elapsed() > self.until and self.curve:
+            raise OutOfTime
+
+    def validated(self, step: int, progress: float, loss: float) -> None:
+        self.inner.validated(step, progress, loss)
+        self.curve.append(Point(seconds=self.clock.elapsed(), step=step, nll=loss))
+
+    def say(self, text: str) -> None:
+        self.inner.say(text)
+
+
+@dataclass(frozen=True)
+class _Trained:
+    plan: Plan
+    rates: Rates
+    recipe: Recipe
+    curve: list[Point]
+    steps: int
+
+
+def race(
+    recipe: Recipe, out: Path, rules: Rules, clock: Clock, watcher: Watcher, report: Report
+) -> Record:
+    """Train and measure `recipe` by the rules; the record is in the run's folder `out` too.
+
+    clock: runs since the process began. Its limit is set here. Refused where a rule is broken or
+    the time is up; what was trained and measured stays in `out`, without a record.
+    """
+    track = check_recipe(recipe)
+    if out.exists():
+        raise InfolmError(f"{out} exists already, and a race is run in one go: name another --out")
+    with threads(rules.threads):
+        digests = track.check_text(recipe.data)
+        clock.mark("start")
+        watcher.say(f"{track.title}: the texts are those of the track; the test split is sealed")
+        before = calibration.measure()
+        clock.limit = 60 * rules.minutes * calibration.scale([before])
+        watcher.say(_calibrated(before, clock.limit))
+        clock.mark("calibration")
+        with corpora.sealed(TEST):
+            ngrams, trained = _train(recipe, out, clock, watcher, report)
+            measuring = Measuring(LanguageRun.open(out), ngrams, clock, report)
+            until = clock.limit - MARGIN * clock.limit - trained.plan.reserve / 3
+            entries = measuring.tuned(trained.plan.dynamic, until)
+            clock.mark("tuning and validation")
+            tuned = clock.elapsed()
+        opened = clock.elapsed()
+        found = measuring.test(entries)
+        log_ngrams = ngrams.log_probs(measuring.run.corpus.splits[TEST].tokens)
+        clock.mark("test")
+        after = calibration.measure()
+    scales = [before, after]
+    limit = 60 * rules.minutes * calibration.scale(scales)
+    _keep(measuring, entries, found)
+    if clock.total > limit:
+        raise InfolmError(
+            f"the race took {clock.total / 60:.1f} minutes, beyond the limit of {limit / 60:.1f}, "
+            f"so there is no record; the run and what was measured are in {out}"
+        )
+    common = min(len(each.valid) for each in entries)
+    methods = {each.name: _method(each, found.get(each.name), common) for each in entries}
+    measured = [each for each in entries if each.name in found]
+    record = Record(
+        track=track.name,
+        rehearsal=rules.minutes != MINUTES,
+        minutes=rules.minutes,
+        threads=rules.threads,
+        seed=recipe.seed,
+        family=recipe.model.called,
+        recipe=trained.recipe.model_dump(mode="json"),
+        data=dict(digests),
+        weights=sha256(measuring.run.folder.model),
+        training=_training(trained, measuring.run),
+        times=Times(
+            limit=limit, total=clock.total, phases=clock.phases, tuned=tuned, test_opened=opened
+        ),
+        calibration=Calibration(
+            before=before,
+            after=after,
+            reference=calibration.REFERENCE,
+            scale=calibration.scale(scales),
+        ),
+        ngrams=_of_ngrams(ngrams, measuring, log_ngrams, common),
+        methods=methods,
+        compared_tokens=common,
+        best=best_of(measured).name,
+        hardware=machine.hardware(),
+        versions=machine.versions(),
+        commit=machine.commit(),
+        written=datetime.now(UTC).isoformat(timespec="seconds"),
+    ).signed()
+    write(record, out)
+    return record
+
+
+def _calibrated(scores: calibration.Scores, limit: float) -> str:
+    slower = calibration.ratio(scores)
+    said = (
+        f"{scores.gemm:.0f} GFLOP/s and {scores.memory:.1f} GB/s: a step takes about {slower:.2f} "
+        f"times as long as on the reference machine, so the limit is {limit / 60:.1f} minutes"
+    )
+    if calibration.scale([scores]) > 1:
+        said += (
+            "; if that is because the machine is busy, wait until it is not: it is calibrated "
+            "again at the end, and the faster of the two holds"
+        )
+    return said
+
+
+def _train(
+    recipe: Recipe, out: Path, clock: Clock, watcher: Watcher, report: Report
+) -> tuple[KneserNey, _Trained]:
+    """The n-gram model and the trained run; the time is divided between training and measuring."""
+    corpus = corpora.load(recipe.data, report)
+    tokens = corpus.splits["train"].tokens
+    ngrams = KneserNey.fit(tokens, len(corpus.tokenizer), NGRAM_ORDER)
+    clock.mark("n-grams")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with files.scratch_folder(out.parent, f".{out.name}-probe") as scratch:
+        rates, valid = probe(recipe, scratch, clock.limit, report)
+    clock.mark("planning")
+    lengths = {s: sum(map(len, parts)) for s, parts in corpora.texts(recipe.data).items()}
+    test = round(valid * lengths[TEST] / max(lengths["valid"], 1))
+    sizes = Sizes(valid, test, SEGMENTS[corpus.tokenizer.kind][0])
+    plan = planned(rates, sizes, clock.elapsed(), clock.limit)
+    steps = min(plan.steps, recipe.train.max_steps or plan.steps)
+    watcher.say(
+        f"{steps:,} steps of {rates.step:.3g} s; {plan.reserve / 60:.1f} minutes are kept for "
+        f"measuring{'' if plan.dynamic else ', without dynamic evaluation, which would take more'}"
+    )
+    changed = for_race(recipe, steps)
+    runner = _Runner(watcher, clock, clock.limit * (1 - MARGIN / 2) - plan.reserve)
+    try:
+        train(changed, out, False, runner, report)
+    except OutOfTime:
+        watcher.say(
+            f"the machine is slower than it was: training ends after {runner.steps:,} of {steps:,} "
+            "steps, with the weights of the best validation"
+        )
+    clock.mark("training")
+    return ngrams, _Trained(plan, rates, changed, runner.curve, runner.steps)
+
+
+def _number(log_probs: LogProbs) -> Number:
+    losses = -np.asarray(log_probs)
+    return number(float(losses.mean()), standard_error(losses), len(losses))
+
+
+def _method(entry: Entry, test: LogProbs | None, common: int) -> Method:
+    return Method(
+        described=str(entry),
+        compared=-float(entry.valid[:common].mean()),
+        valid=_number(entry.valid),
+        test=None if test is None else _number(test),
+    )
+
+
+def _of_ngrams(ngrams: KneserNey, measuring: Measuring, test: LogProbs, common: int) -> Method:
+    valid = ngrams.log_probs(measuring.run.corpus.splits["valid"].tokens)
+    compared = -float(valid[:common].mean())
+    return Method(described=BASELINE, compared=compared, valid=_number(valid), test=_number(test))
+
+
+def _training(trained: _Trained, run: LanguageRun) -> Training:
+    best = min(trained.curve, key=lambda point: point.nll)
+    return Training(
+        planned=trained.recipe.train.max_steps or 0,
+        steps=trained.steps,
+        best_step=best.step,
+        parameters=sum(weight.numel() for weight in run.model.parameters()),
+        seconds_per_step=trained.rates.step,
+        curve=trained.curve,
+    )
+
+
+def _keep(measuring: Measuring, entries: list[Entry], test: Mapping[str, LogProbs]) -> None:
+    """What was measured, as `infolm evaluate` keeps it in the run's folder."""
+    results = []
+    for each in entries:
+        results += measuring.measurements("valid", str(each), each.valid)
+        if each.name in test:
+            results += measuring.measurements(TEST, str(each), test[each.name])
+    measurement.keep(measuring.run.folder.measurements, results)
