@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from infolm.studies.race import clock
+
 ROOT = Path(__file__).parents[2]
 SHORT = ["train.max_steps=2", "train.validate_every=1", "feed.batch=4"]
 DOCUMENTS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -45,6 +47,8 @@ def shortened(arguments: list[str]) -> list[str]:
         return [*arguments, *SHORT, "data.uniform.symbols=20"]
     if command == "finetune":
         return [*arguments, "--epochs", "1"]
+    if command == "race" and "--out" in arguments:
+        return [*arguments, "train.max_steps=12", "feed.batch=4"]
     trains = not {"copula", "--list"} & set(arguments)
     if command == "mi" and trains:
         return [*arguments, "--steps", "40"]
@@ -81,6 +85,7 @@ def tasks(folder: Path) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_command_runs(document, infolm, tmp_path, small_text, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(clock, "process_age", lambda: 0.0)  # a race is timed from there
     text = small_text.read_text() + "the cat sat on the mat\n" * 20
     (tmp_path / "book.txt").write_text(text)
     stories(tmp_path / "stories", text.splitlines())

@@ -24,11 +24,11 @@ from infolm.families.running.tuned import SEGMENTS
 from infolm.families.train import train
 from infolm.training.loop import Nobody
 
-VALIDATIONS = 20
+VALIDATIONS = 12
 """While it trains, at equal distances: points of the curve, and where it may end early."""
 FEWEST_STEPS = 6
 """Of a first look at the rate."""
-PROBE_SHARE = 1 / 60
+PROBE_SHARE = 1 / 120
 """Of the time that a race may last, for measuring how long a step takes."""
 TUNING_TOKENS = 25_000
 """Of the validation split, that temperature and cache are tuned on and methods compared on."""

@@ -1,0 +1,115 @@
+"""A training step of the race's recipe against its bare matrix products.
+
+The yardstick multiplies matrices of the same shapes, as often, into memory that is there already,
+and does nothing else: no activation, dropout, exponential, optimiser or average. A step has
+(M, K, N) products forward; of each, two more backward, by the input and by the weight. Recurrent
+matrices are multiplied step by step, those that read the whole input, and all gradients by weights,
+once for all steps.
+
+    python benchmarks/race_step.py [RECIPE] [KEY=VALUE ...]
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from timing import ratio
+
+from infolm.config import load_recipe
+from infolm.data.stream import Stream, StreamConfig
+from infolm.models.recurrent import RecurrentConfig, RecurrentModel
+from infolm.nn.softmax import SMALLEST_BLOCK
+from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
+from infolm.optimisation.schedule import Schedule
+from infolm.training.loop import Loop, Nobody, Term, Validation
+from infolm.training.run import RunFolder
+
+VOCABULARY = 10_000
+BAR = 1.15
+
+
+def product(m: int, k: int, n: int, times: int = 1) -> Callable[[], None]:
+    """(M, K) by (K, N), so often."""
+    a, b, out = torch.randn(m, k), torch.randn(k, n), torch.empty(m, n)
+
+    def multiply() -> None:
+        for _ in range(times):
+            torch.mm(a, b, out=out)
+
+    return multiply
+
+
+def linear(
+    rows: int, steps: int, weight: torch.Tensor, recurrent: bool
+) -> list[Callable[[], None]]:
+    """y = x W^T forward and backward: of a recurrent one the products by x are step by step."""
+    n, k = weight.shape
+    often, m = (steps, rows) if recurrent else (1, rows * steps)
+    return [product(m, k, n, often), product(m, n, k, often), product(n, rows * steps, k)]
+
+
+def products(model: RecurrentModel, batch: int, steps: int) -> dict[str, list[Callable[[], None]]]:
+    """Those of the recurrent layers and of the softmax."""
+    recurrent = [
+        multiply
+        for name, weight in model.stack.named_parameters()
+        if weight.ndim == 2
+        # With a mogrifier the input depends on the state, so no matrix can read ahead of it.
+        for multiply in linear(batch, steps, weight, recurrent=True)
+    ]
+    tokens = batch * steps
+    projection = model.softmax.projection
+    softmax = [] if projection is None else linear(batch, steps, projection, recurrent=False)
+    block = max(16, SMALLEST_BLOCK // VOCABULARY)
+    size, whole = model.embedding.shape[1], -(-tokens // block)
+    rows = tokens // whole
+    softmax += [
+        product(rows, size, VOCABULARY, whole),
+        product(rows, VOCABULARY, size, whole),
+        product(VOCABULARY, rows, size, whole),
+    ]
+    return {"recurrent layers": recurrent, "softmax": softmax}
+
+
+def main() -> None:
+    source, *overrides = sys.argv[1:] or ["race/ptb"]
+    torch.manual_seed(0)
+    recipe = load_recipe(source, [*overrides, "train.max_steps=1000"])
+    feed, objective = recipe.feed, recipe.objective
+    assert isinstance(feed, StreamConfig)
+    assert isinstance(objective, LikelihoodConfig)
+    assert isinstance(recipe.model, RecurrentConfig)
+    text = np.random.default_rng(0).integers(0, VOCABULARY, 100 * feed.batch * feed.bptt)
+    model = RecurrentModel(recipe.model, VOCABULARY)
+    loop = Loop(
+        Fabric(accelerator="cpu", devices=1),
+        model,
+        [Term("likelihood", Stream(text, feed, 0), Likelihood(objective))],
+        recipe.optimiser.build(model.parameters()),
+        Schedule(recipe.optimiser.schedule),
+        recipe.averaging.build(model),
+        lambda: Validation(0.0),
+        recipe.train,
+        recipe.optimiser.clip,
+        RunFolder(Path()),
+        Nobody(),
+    )
+    parts = products(model, feed.batch, feed.bptt)
+
+    def bare() -> None:
+        for each in parts.values():
+            for multiply in each:
+                multiply()
+
+    value, a, b = ratio(loop._take_step, bare)
+    print(f"training step / bare products: {value:.2f} (bar {BAR}; {a:.3f} s / {b:.3f} s)")
+    for name, each in parts.items():
+        share, a, _ = ratio(lambda each=each: [multiply() for multiply in each], bare, 3)
+        print(f"  of the products, {name}: {share:.0%} ({a:.3f} s)")
+
+
+if __name__ == "__main__":
+    main()
