@@ -11,6 +11,7 @@ once for all steps.
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,11 @@ def products(model: RecurrentModel, batch: int, steps: int) -> dict[str, list[Ca
     return {"recurrent layers": recurrent, "softmax": softmax}
 
 
+def run(multiplications: list[Callable[[], None]]) -> None:
+    for multiply in multiplications:
+        multiply()
+
+
 def main() -> None:
     source, *overrides = sys.argv[1:] or ["race/ptb"]
     torch.manual_seed(0)
@@ -101,13 +107,12 @@ def main() -> None:
 
     def bare() -> None:
         for each in parts.values():
-            for multiply in each:
-                multiply()
+            run(each)
 
     value, a, b = ratio(loop._take_step, bare)
     print(f"training step / bare products: {value:.2f} (bar {BAR}; {a:.3f} s / {b:.3f} s)")
     for name, each in parts.items():
-        share, a, _ = ratio(lambda each=each: [multiply() for multiply in each], bare, 3)
+        share, a, _ = ratio(partial(run, each), bare, 3)
         print(f"  of the products, {name}: {share:.0%} ({a:.3f} s)")
 
 

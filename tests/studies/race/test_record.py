@@ -144,7 +144,8 @@ def test_the_curve_has_the_best_of_each_family(infolm, raced, tmp_path):
     assert found == {"LSTM": better, "Transformer": other}
     draw([worse_record, other, better], tmp_path / "curve.svg")
     text = (tmp_path / "curve.svg").read_text()
-    for label in ("LSTM, 0.0M", "Transformer, 0.0M", "Kneser-Ney 5-gram", "minutes since"):
+    named = [f"{family}, {better.training.size}" for family in ("LSTM", "Transformer")]
+    for label in (*named, "Kneser-Ney 5-gram", "minutes since"):
         assert label in text
     done = infolm("race", "--curve", tmp_path / "curve.png", raced.out / NAME)
     assert done.code == 0

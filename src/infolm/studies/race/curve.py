@@ -15,8 +15,9 @@ from infolm.studies.race.record import Record
 from infolm.training.checkpoint import atomically
 
 NGRAMS = "Kneser-Ney 5-gram"
-OPENING = 3.0
-"""Above so many times the lowest perplexity nothing is drawn: all curves begin there alike."""
+OPENING = 2.0
+"""Above so many times the highest of the final perplexities nothing is drawn: there all curves
+fall alike."""
 
 
 def best_of_each(records: Sequence[Record]) -> dict[str, Record]:
@@ -57,8 +58,7 @@ def _figure(best: dict[str, Record]) -> Figure:
     for (family, record), colour in zip(best.items(), colours, strict=False):
         minutes = [point.seconds / 60 for point in record.training.curve]
         losses = [point.nll for point in record.training.curve]
-        size = record.training.parameters / 1e6
-        label = f"{family}, {size:.1f}M: {math.exp(min(losses)):.1f}"
+        label = f"{family}, {record.training.size}: {math.exp(min(losses)):.1f}"
         axes.plot(minutes, losses, color=colour, marker="o", markersize=2.5, label=label)
     # The n-gram model is there as soon as it has counted, and gets no better.
     phases = first.times.phases
@@ -67,8 +67,8 @@ def _figure(best: dict[str, Record]) -> Figure:
     level = first.ngrams.valid.nll
     label = f"{NGRAMS}: {first.ngrams.valid.perplexity:.1f}"
     axes.plot([ready, max(ends)], [level, level], color=colours[-1], linestyle="--", label=label)
-    bottom = min(*(lowest(record) for record in best.values()), level)
-    top = max(level, bottom + math.log(OPENING))
+    ends_at = [lowest(record) for record in best.values()]
+    bottom, top = min(*ends_at, level), max(level, max(ends_at) + math.log(OPENING))
     axes.set_ylim(bottom - 0.03, top + 0.03)
     axes.set_xlim(0, None)
     ticks = perplexity_ticks(*axes.get_ylim())

@@ -71,6 +71,12 @@ class Training(_Part):
     seconds_per_step: float
     curve: list[Point]
 
+    @property
+    def size(self) -> str:
+        """The parameters: '4.0M'."""
+        millions = self.parameters / 1e6
+        return f"{millions:.1f}M" if millions >= 0.1 else f"{1e3 * millions:.1f}k"
+
 
 class Times(_Part):
     """Seconds since the start of the process. phases: one after another, up to the last test
@@ -149,7 +155,7 @@ class Record(_Part):
             self.written[:10],
             f"{self.track}{' (rehearsal)' if self.rehearsal else ''}",
             str(self.seed),
-            f"{self.family}, {self.training.parameters / 1e6:.1f}M",
+            f"{self.family}, {self.training.size}",
             f"{self.methods['static'].valid.perplexity:.2f}",
             test("static"),
             test("cache"),
