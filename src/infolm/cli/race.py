@@ -1,6 +1,7 @@
 """`infolm race`: the best language model that an hour on two cores gives."""
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +9,7 @@ import typer
 
 from infolm.cli.app import JsonOption, app, print_table
 from infolm.cli.training import VariantOption
-from infolm.errors import InfolmError
+from infolm.errors import InfolmError, Interrupted
 
 if TYPE_CHECKING:
     from infolm.studies.race.record import Record
@@ -109,8 +110,13 @@ def _race(
     loaded = load_recipe(source, overrides, variants)
     out = out or folder.with_name(f"{folder.name}-seed-{loaded.seed}")
     clock = Clock(60 * minutes)
-    with StageBars() as stages, bar("training") as progress:
-        record = run_race(loaded, out, rules, clock, TrainingBar(progress), stages)
+    try:
+        with StageBars() as stages, bar("training") as progress:
+            record = run_race(loaded, out, rules, clock, TrainingBar(progress), stages)
+    except (Interrupted, KeyboardInterrupt):
+        kept = f"; what was trained is in {out}" if out.exists() else ""
+        err.print(f"interrupted, and a race is run in one go: there is no record{kept}")
+        sys.exit(130)
     if as_json:
         print(record.as_json(), end="")
     else:

@@ -36,7 +36,8 @@ class Scores(BaseModel):
 
 
 REFERENCE = Scores(gemm=95.0, memory=20.0)
-"""Two threads of an AMD EPYC (Zen 1) in a virtual machine, which had nothing else to do."""
+"""Two threads of an AMD EPYC in a virtual machine. Estimated while it was busy: to be set from
+`infolm race --calibrate` on the quiet machine before the first record, and never after it."""
 
 
 def measure() -> Scores:
