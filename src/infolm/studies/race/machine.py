@@ -7,8 +7,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import infolm
-
 PACKAGES = ("infolm", "torch", "numpy", "lightning-fabric")
 
 
@@ -31,7 +29,7 @@ def versions() -> dict[str, str]:
 def commit() -> str:
     """Of the source that runs, with `+` behind it where files were changed; empty where it is no
     checkout."""
-    folder = Path(infolm.__file__).parent
+    folder = Path(__file__).parents[2]  # the package
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(folder), *arguments]
