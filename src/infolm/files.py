@@ -108,6 +108,16 @@ def flush_folder(path: Path) -> None:
             os.close(descriptor)
 
 
+def flush_tree(path: Path) -> None:
+    """Have a file on the disk, or a folder with all that is in it."""
+    if not path.is_dir():
+        flush(path)
+        return
+    for each in path.iterdir():
+        flush_tree(each)
+    flush_folder(path)
+
+
 def replace(
     path: Path, write: Callable[[Path], object], before: Callable[[Path], object] | None = None
 ) -> None:
