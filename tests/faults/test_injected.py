@@ -1,0 +1,139 @@
+"""A file operation of a command fails, or is the last before the process or the power ends.
+
+A sample of what `tests/support/inject.py` does; `make faults` does it all.
+"""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from faulty_files import KILLED, POWER, Fault, Layer
+
+from infolm import files
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks, and looks into /proc")
+SUPPORT = Path(__file__).parents[1] / "support"
+
+
+def forked(root, fault, work):
+    """The exit code of `work` in a process of its own with this fault; the error's number if so."""
+    shadow = root.with_name("shadow")
+    shadow.mkdir(exist_ok=True)
+    pid = os.fork()
+    if not pid:
+        try:
+            Layer(root, fault, shadow).install()
+            work()
+            os._exit(0)
+        except OSError as error:
+            os._exit(error.errno)
+        finally:
+            os._exit(70)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def carelessly(path):
+    """As one must not: what is renamed is not on the disk."""
+    path.with_suffix(".new").write_text("new" * 9)
+    os.replace(path.with_suffix(".new"), path)
+
+
+def carefully(path):
+    files.replace(path, lambda to: to.write_text("new" * 9))
+
+
+@pytest.fixture
+def root(tmp_path):
+    folder = tmp_path / "root"
+    folder.mkdir()
+    (folder / "file").write_text("old")
+    return folder
+
+
+def operations(root, work):
+    layer = Layer(root)
+    pid = os.fork()
+    if not pid:
+        layer.install()
+        work()
+        os._exit(min(len(layer.operations), 255))
+    count = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    (root / "file").write_text("old")
+    return count
+
+
+@pytest.mark.parametrize("kind", ["ENOSPC", "EIO", "EACCES", "short", "kill", *POWER])
+def test_a_file_that_is_replaced_is_old_or_new_whatever_fails(root, kind):
+    path = root / "file"
+    codes = set()
+    for number in range(operations(root, lambda: carefully(path))):
+        path.write_text("old")
+        codes.add(forked(root, Fault(kind, number), lambda: carefully(path)))
+        assert path.read_text() in ("old", "new" * 9)
+        files.sweep(root)
+        assert os.listdir(root) == ["file"]
+    ends = {"short": set(), "kill": {KILLED}} | dict.fromkeys(POWER, {KILLED})
+    assert codes - {0} == ends.get(kind, {getattr(errno, kind, 0)})
+
+
+def test_a_careless_writer_is_found_when_the_power_fails(root):
+    path = root / "file"
+
+    def write():
+        carelessly(path)
+        os.mkdir(root / "next")
+
+    # Its operations: the new file is made, written and renamed, then there is the next thing.
+    assert operations(root, write) == 4
+    (root / "next").rmdir()
+    assert forked(root, Fault("kill", 3), write) == KILLED
+    assert path.read_text() == "new" * 9
+    assert forked(root, Fault("power-data", 3), write) == KILLED
+    assert path.read_bytes() in (b"", bytes(27))
+
+
+def test_names_that_were_not_flushed_are_lost(root):
+    path = root / "file"
+
+    def write():
+        files.replace(path, lambda to: to.write_text("new"))
+        (root / "another").write_text("")
+        path.unlink()
+        (root / "last").write_text("")
+
+    count = operations(root, write)
+    for made in ("another", "last"):
+        (root / made).unlink()
+    assert forked(root, Fault("power-all", count - 1), write) == KILLED
+    assert os.listdir(root) == ["file"]
+    assert path.read_text() == "new"  # `replace` flushed its folder
+
+
+def test_weights_are_written_through_the_layer_with_the_same_bytes(root):
+    import torch
+    from safetensors.torch import save_file
+
+    tensors = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(2, dtype=torch.int64)}
+    save_file(tensors, root / "native", {"k": "v"})
+
+    def write():
+        from safetensors import torch as weights
+
+        weights.save_file(tensors, root / "ours", {"k": "v"})
+
+    assert forked(root, Fault("EIO", 1), write) == errno.EIO
+    assert forked(root, None, write) == 0
+    assert (root / "ours").read_bytes() == (root / "native").read_bytes()
+
+
+def test_a_sample_of_faults_in_commands():
+    command = [sys.executable, "-W", "ignore", str(SUPPORT / "inject.py"), "--seed", "3"]
+    commands = ["train", "resume", "report", "export-page", "finetune-again"]
+    done = subprocess.run(
+        [*command, "--most", "3", "--only", *commands], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert '"tried": 15' in done.stdout
