@@ -4,10 +4,13 @@ A sample of what `tests/support/inject.py` does; `make faults` does it all.
 """
 
 import errno
+import itertools
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from faulty_files import KILLED, POWER, Fault, Layer
@@ -21,7 +24,8 @@ SUPPORT = Path(__file__).parents[1] / "support"
 def forked(root, fault, work):
     """The exit code of `work` in a process of its own with this fault; the error's number if so."""
     shadow = root.with_name("shadow")
-    shadow.mkdir(exist_ok=True)
+    shutil.rmtree(shadow, ignore_errors=True)
+    shadow.mkdir()
     pid = os.fork()
     if not pid:
         try:
@@ -127,6 +131,59 @@ def test_weights_are_written_through_the_layer_with_the_same_bytes(root):
     assert forked(root, Fault("EIO", 1), write) == errno.EIO
     assert forked(root, None, write) == 0
     assert (root / "ours").read_bytes() == (root / "native").read_bytes()
+
+
+def test_what_is_exported_is_on_the_disk_before_it_is_named(root):
+    from infolm.exports.base import whole
+
+    def export():
+        with whole(root / "out") as making:
+            (making / "within").mkdir(parents=True)
+            (making / "within" / "weights").write_text("new" * 9)
+        (root / "after").write_text("")
+
+    count = operations(root, export)
+    ended = set()
+    for kind, number in itertools.product(POWER, range(count)):
+        shutil.rmtree(root)
+        root.mkdir()
+        (root / "file").write_text("old")
+        forked(root, Fault(kind, number), export)
+        files.sweep(root)
+        if (root / "out").exists():
+            assert (root / "out" / "within" / "weights").read_text() == "new" * 9
+        ended.add((root / "out").exists())
+    assert ended == {True, False}
+
+
+def test_a_fine_tuned_model_is_replaced_when_the_new_one_is_on_the_disk(root, monkeypatch):
+    from infolm.finetuning import search
+
+    def save(network, tokenizer, length, folder):
+        folder.mkdir()
+        (folder / "weights").write_text("new" * 9)
+
+    monkeypatch.setattr(search.networks, "save", save)
+    found, encoder = SimpleNamespace(network=None, files={}), SimpleNamespace(tokenizer=None)
+
+    def write():
+        search.write(root / "out", found, encoder, 8, {"told": 1})
+
+    def begin():
+        shutil.rmtree(root)
+        (root / "out").mkdir(parents=True)
+        (root / "file").write_text("old")
+        (root / "out" / "weights").write_text("old")
+        (root / "out" / search.RESULTS).write_text("{}")
+
+    begin()
+    count = operations(root, write)
+    for kind, number in itertools.product(("EIO", "kill", *POWER), range(count)):
+        begin()
+        forked(root, Fault(kind, number), write)
+        search.check_target(root / "out")
+        assert (root / "out" / "weights").read_text() in ("old", "new" * 9), (kind, number)
+        assert (root / "out" / search.RESULTS).read_text()
 
 
 def test_a_sample_of_faults_in_commands():
