@@ -123,8 +123,12 @@ def replace(
 ) -> None:
     """Call `write(temporary path)`, flush to the disk and rename to `path`; or leave no trace.
 
+    What a writer of the same file left when it died is swept away: it may lie in a folder of the
+    person's own, where nothing else looks for it.
+
     before: called with the temporary path when it is on the disk, just before it is renamed.
     """
+    sweep(path.parent, path.name)
     with scratch_file(path.parent, path.name) as temporary:
         write(temporary)
         temporary.chmod(0o644)
