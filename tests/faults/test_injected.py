@@ -86,7 +86,7 @@ def test_a_file_that_is_replaced_is_old_or_new_whatever_fails(root, kind):
         assert path.read_text() in ("old", "new" * 9)
         files.sweep(root)
         assert os.listdir(root) == ["file"]
-    ends = {"short": {0}, "kill": {KILLED}} | dict.fromkeys(POWER, {KILLED})
+    ends = {"short": {0}, "kill": {KILLED}} | {each: {KILLED} for each in POWER}
     wanted = ends.get(kind, {getattr(errno, kind, 0)})
     assert wanted <= codes <= wanted | {0}  # that litter cannot be removed is no failure
 

@@ -58,17 +58,12 @@ class Finding(Exception):
 
 def warm() -> None:
     """Import what commands import late, and build what they build once, before anything forks."""
-    import infolm.cli
-    import infolm.exports.page
-    import infolm.finetuning.search
-    import infolm.library
-    import infolm.reports.curves
-    import infolm.studies.tuning.study
     import torch.utils.tensorboard  # noqa: F401
+    from transformers import BertModel  # noqa: F401
+
     from infolm.data.tokens import word_pattern
     from infolm.families.base import FAMILIES
     from infolm.nn.recurrence import native
-    from transformers import BertModel  # noqa: F401
 
     list(FAMILIES.items())
     native.available()
@@ -187,7 +182,9 @@ class Bench:
 
     # -- commands ----------------------------------------------------------------------------
 
-    def start(self, command: list[str], layer: Layer | None = None, note: Path | None = None) -> int:
+    def start(
+        self, command: list[str], layer: Layer | None = None, note: Path | None = None
+    ) -> int:
         """The process that runs a command; its output goes to files in `base`."""
         sys.stdout.flush()
         pid = os.fork()
@@ -290,14 +287,23 @@ class Bench:
         for name in names(before):
             now = self.work / name
             if not now.exists():
-                if (after / name).exists():
+                # What `infolm repair` replaces it puts aside first.
+                if (after / name).exists() and not self._aside((before / name).read_bytes()):
                     raise Finding(f"{name} is gone")
                 continue
             data = now.read_bytes()
-            if any(data == (each / name).read_bytes() for each in (before, after) if (each / name).exists()):
+            if any(
+                data == (each / name).read_bytes()
+                for each in (before, after)
+                if (each / name).exists()
+            ):
                 continue
             if not whole(now, (before / name).read_bytes()):
                 raise Finding(f"{name} is damaged")
+
+    def _aside(self, data: bytes) -> bool:
+        """Whether a file with these bytes is anywhere in `work`."""
+        return any(p.read_bytes() == data for p in self.work.rglob("*") if p.is_file())
 
     def check_again(self, case: Case) -> None:
         """The same command succeeds, and leaves what it leaves undisturbed."""
@@ -308,7 +314,9 @@ class Bench:
         there, wanted = set(names(self.work)), set(names(after))
         there = {name for name in there if not name.endswith(ASIDE)}
         if there != wanted:
-            raise Finding(f"files differ: {sorted(there - wanted)} more, {sorted(wanted - there)} less")
+            raise Finding(
+                f"files differ: {sorted(there - wanted)} more, {sorted(wanted - there)} less"
+            )
         for name in sorted(wanted):
             if not same(self.work / name, after / name):
                 raise Finding(f"{name} has other content than after an undisturbed command")
@@ -361,8 +369,14 @@ def same(one: Path, other: Path) -> bool:
         a, b = ([timeless(json.loads(x)) for x in p.read_text().splitlines()] for p in (one, other))
         return a == b
     if one.suffix == ".json":
-        return bool(timeless(json.loads(one.read_text())) == timeless(json.loads(other.read_text())))
-    return one.suffix in (".html", ".svg", ".png")  # with speeds and dates; that they end is `whole`
+        return bool(
+            timeless(json.loads(one.read_text())) == timeless(json.loads(other.read_text()))
+        )
+    return one.suffix in (
+        ".html",
+        ".svg",
+        ".png",
+    )  # with speeds and dates; that they end is `whole`
 
 
 def timeless(tree: Any) -> Any:

@@ -24,8 +24,9 @@ ROOT = Path(__file__).parents[2]
 SUPPORT = "tests/support"
 FIGURES, PAGE = ROOT / "results" / "faults.json", ROOT / "results" / "faults.md"
 
+TESTS = ("tests/faults", "tests/recipes/test_combinations.py")
 PARTS: dict[str, Callable[[float], list[str]]] = {
-    "tests": lambda scale: ["-m", "pytest", "-q", "tests/faults"],
+    "tests": lambda scale: ["-m", "pytest", "-q", *TESTS],
     "threads": lambda scale: [f"{SUPPORT}/thread_sanitizer.py", str(max(5, round(400 * scale)))],
     "commands": lambda scale: [f"{SUPPORT}/fuzz_commands.py", str(round(10_000 * scale))],
     "kills": lambda scale: [f"{SUPPORT}/kill_many.py", str(round(1000 * scale))],
@@ -170,7 +171,9 @@ def _readers(figures: Any) -> str:
 
 
 def _commands(figures: Any) -> str:
-    codes = ", ".join(f"{count:,} with exit code {code}" for code, count in figures["codes"].items())
+    codes = ", ".join(
+        f"{count:,} with exit code {code}" for code, count in figures["codes"].items()
+    )
     return (
         f"{figures['lines']:,} recipes and command lines with random values: {codes}; "
         f"{len(figures['findings'])} findings; the slowest took\n"

@@ -394,7 +394,9 @@ class Disk:
             return
         folders = sorted({folder for folder, _ in self.pending})
         total = len(self.pending)
-        cuts = {folder: rng.randrange(total + 1) if how == "power-some" else 0 for folder in folders}
+        cuts = {
+            folder: rng.randrange(total + 1) if how == "power-some" else 0 for folder in folders
+        }
         for number, (folder, undo) in reversed(list(enumerate(self.pending))):
             if number >= cuts[folder]:
                 with suppress(OSError):

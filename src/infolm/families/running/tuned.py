@@ -358,9 +358,7 @@ def statistics_settings(text: str) -> StatisticsSettings:
     return StatisticsSettings(number, columns, steps)
 
 
-def _kept_statistics(
-    path: Path, wanted: StatisticsSettings, weights: str
-) -> dict[str, Any] | None:
+def _kept_statistics(path: Path, wanted: StatisticsSettings, weights: str) -> dict[str, Any] | None:
     """The mean square gradients in a file, if they are those of `wanted` and of these weights."""
     state = checkpoint.load(path)
     if state.pop("weights", weights) != weights:
