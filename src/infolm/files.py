@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from infolm.errors import InfolmError, RunError
@@ -87,6 +88,19 @@ def scratch_folder(folder: Path, name: str) -> Iterator[Path]:
         shutil.rmtree(made, ignore_errors=True)
         if descriptor is not None:
             os.close(descriptor)
+
+
+def matching(folder: Path, pattern: str) -> list[Path]:
+    """The files in `folder` whose names match, sorted; none where there is no such folder.
+
+    `Path.glob` takes a folder that may not be read for an empty one: counts would be left out, and
+    a run would begin again as if it had no checkpoints. Here that is an error.
+    """
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(folder / name for name in names if fnmatchcase(name, pattern))
 
 
 def flush(path: Path) -> None:

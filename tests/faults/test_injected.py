@@ -194,6 +194,15 @@ def test_a_fine_tuned_model_is_replaced_when_the_new_one_is_on_the_disk(root, mo
         assert (root / "out" / search.RESULTS).read_text()
 
 
+def test_a_folder_that_may_not_be_read_is_not_an_empty_one(root):
+    from infolm.training import checkpoint
+
+    (root / "step-000000001.safetensors").write_text("")
+    assert forked(root, Fault("EACCES", 0), lambda: checkpoint.checkpoints(root)) == errno.EACCES
+    assert checkpoint.checkpoints(root) == [root / "step-000000001.safetensors"]
+    assert checkpoint.checkpoints(root / "none") == []
+
+
 def test_a_sample_of_faults_in_commands():
     command = [sys.executable, "-W", "ignore", str(SUPPORT / "inject.py"), "--seed", "3"]
     commands = ["train", "resume", "report", "export-page", "finetune-again"]
