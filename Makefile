@@ -3,13 +3,15 @@
 # make quick  a choice of tests over most packages, in a minute and a half on two quiet cores
 # make test   the whole test suite, with the same answer every time
 # make fuzz   the tests of properties, with new random examples; failures are kept in tests/.found
-# make faults the tests of faults, 10,000 random command lines, each reader of files fuzzed (hours)
+# make faults all that is done to break infolm (about a day; SCALE=0.01 for a hundredth of it): file
+#             operations that fail, 1,000 kills, power cuts, fuzzing, threads, an hour's soak
 # Each makes .venv with what it needs. PYTHON chooses the interpreter (3.11 or newer).
 
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO := runs/demo
+SCALE ?= 1
 
 .PHONY: install demo quick test fuzz faults check format clean
 
@@ -55,9 +57,7 @@ fuzz: .venv/dev
 
 faults: .venv/dev
 	$(PIP) atheris
-	INFOLM_TESTS=whole OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 tests/faults tests/recipes/test_combinations.py
-	$(BIN)/python -W ignore tests/support/fuzz_commands.py 10000
-	$(BIN)/python tests/support/fuzz_readers.py all --minutes 10 --json results/fuzz.json
+	INFOLM_TESTS=whole OMP_NUM_THREADS=1 $(BIN)/python tests/support/fault_programme.py --scale $(SCALE)
 
 check: .venv/dev
 	$(BIN)/ruff check .

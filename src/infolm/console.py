@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+TICK = time.get_clock_info("monotonic").resolution
+"""Seconds below which the clock stands still."""
 LINE_EVERY = 30.0
 """Seconds between lines where there is no terminal."""
 
@@ -112,7 +114,7 @@ class TrainingBar:
         old = nll if self._loss is None else self._loss
         self._loss = self.SMOOTHING * old + (1 - self.SMOOTHING) * nll
         self._tokens += tokens
-        speed = self._tokens / (time.monotonic() - self._began)
+        speed = self._tokens / max(time.monotonic() - self._began, TICK)
         text = f"loss {self._loss:.3f}  {speed:,.0f} tokens/s"
         if self._perplexity:
             perplexity = math.exp(min(self._loss, 99))

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from infolm.errors import InfolmError, RunError
@@ -89,6 +90,19 @@ def scratch_folder(folder: Path, name: str) -> Iterator[Path]:
             os.close(descriptor)
 
 
+def matching(folder: Path, pattern: str) -> list[Path]:
+    """The files in `folder` whose names match, sorted; none where there is no such folder.
+
+    `Path.glob` takes a folder that may not be read for an empty one: counts would be left out, and
+    a run would begin again as if it had no checkpoints. Here that is an error.
+    """
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(folder / name for name in names if fnmatchcase(name, pattern))
+
+
 def flush(path: Path) -> None:
     """Have a file on the disk; it must be one, and no link."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
@@ -108,13 +122,27 @@ def flush_folder(path: Path) -> None:
             os.close(descriptor)
 
 
+def flush_tree(path: Path) -> None:
+    """Have a file on the disk, or a folder with all that is in it."""
+    if not path.is_dir():
+        flush(path)
+        return
+    for each in path.iterdir():
+        flush_tree(each)
+    flush_folder(path)
+
+
 def replace(
     path: Path, write: Callable[[Path], object], before: Callable[[Path], object] | None = None
 ) -> None:
     """Call `write(temporary path)`, flush to the disk and rename to `path`; or leave no trace.
 
+    What a writer of the same file left when it died is swept away: it may lie in a folder of the
+    person's own, where nothing else looks for it.
+
     before: called with the temporary path when it is on the disk, just before it is renamed.
     """
+    sweep(path.parent, path.name)
     with scratch_file(path.parent, path.name) as temporary:
         write(temporary)
         temporary.chmod(0o644)

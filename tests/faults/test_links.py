@@ -167,6 +167,14 @@ def test_a_living_writers_files_stay_and_a_dead_ones_go(tmp_path):
     assert writing(tmp_path) == []
 
 
+def test_a_file_that_is_written_again_takes_its_dead_writers_litter_along(tmp_path):
+    for left in (".plot.svg.abcd1234.writing", ".other.svg.abcd1234.writing"):
+        (tmp_path / left).write_text("half")
+    files.replace(tmp_path / "plot.svg", lambda path: path.write_text("whole"))
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"plot.svg", ".other.svg.abcd1234.writing"}
+
+
 def test_litter_of_earlier_releases_goes_when_it_is_old(run, tmp_path, monkeypatch):
     old = [run / ".report.html.writing", run / "metrics.writing", run / ".sst2-abcd1234"]
     for path in old[:2]:

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from infolm.data import documents, store
 from infolm.data.documents import Unit
 from infolm.errors import InfolmError
+from infolm.files import matching
 
 VERSION = 1
 """Counts up when the same files would give another text."""
@@ -321,7 +322,7 @@ class _Plain:
         totals = Gathered({split: [] for split in SPLITS}, nothing, len(self._reading.files))
         start: Place | None = Place()
         self._number = 0
-        for record in sorted(self._records.glob("*.json")):
+        for record in matching(self._records, "*.json"):
             fields = json.loads(record.read_bytes())
             totals = Gathered(**fields["totals"])
             start = Place(**fields["next"]) if fields["next"] else None

@@ -45,6 +45,7 @@ from infolm.data.tokens import (
     word_pattern,
 )
 from infolm.errors import InfolmError, RunError
+from infolm.files import matching
 
 Report = Callable[[str, int, int], None]  # stage, bytes done, bytes in all
 
@@ -225,7 +226,7 @@ def make_tokenizer(
             tally = partial(_count_characters, scratch, lowercase)
             _count_all(tally, texts, kind, scratch, "counting characters", workers, report)
             counts = Counter[str]()
-            for path in scratch.glob("characters.*.npy"):
+            for path in matching(scratch, "characters.*.npy"):
                 for code, n in np.load(path).tolist():
                     counts[chr(code)] += n
             characters = vocabulary(counts, "\n", sum(counts.values()), limit)
@@ -364,7 +365,7 @@ def _frequent_words(
 def _add_up(scratch: Path, most: int, bucket: int) -> tuple[dict[str, int], int, int]:
     """The most frequent words of a bucket; how many types and how many tokens it has."""
     counts: dict[str, int] = {}
-    for path in scratch.glob(f"{bucket}.*"):
+    for path in matching(scratch, f"{bucket}.*"):
         with path.open(encoding="utf-8", newline="\n") as lines:
             for line in lines:
                 word, n = line.split(" ")

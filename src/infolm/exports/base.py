@@ -100,6 +100,8 @@ def whole(out: Path) -> Iterator[Path]:
         with files.scratch_folder(out.parent, f".{out.name}") as scratch:
             making = scratch / out.name
             yield making
+            files.flush_tree(making)
             os.replace(making, out)
+            files.flush_folder(out.parent)
     except OSError as error:
         raise RunError(f"{out} cannot be made ({error}): choose another --out") from error

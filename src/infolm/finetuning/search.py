@@ -331,9 +331,12 @@ def write(
                 for name, content in found.files.items():
                     (new / name).write_text(content, encoding="utf-8")
                 (new / RESULTS).write_text(json.dumps(told, indent=2) + "\n")
+                files.flush_tree(new)
+                files.flush_folder(scratch)
                 if folder.exists():
                     folder.rename(old)
                 new.rename(folder)
+                files.flush_folder(folder.parent)  # before the old one is removed
             finally:
                 if not folder.exists() and old.exists():
                     old.rename(folder)

@@ -175,7 +175,7 @@ def _advice(path: Path) -> str:
 
 def checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in `folder`, oldest first."""
-    return sorted(folder.glob("step-*.safetensors"))
+    return files.matching(folder, "step-*.safetensors")
 
 
 def save_step(folder: Path, step: int, state: dict[str, Any]) -> Path:

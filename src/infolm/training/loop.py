@@ -38,6 +38,8 @@ RECOVERIES = 50
 """After so many the rate is a two-hundredth: something else is wrong."""
 
 
+TICK = time.get_clock_info("monotonic").resolution
+"""Seconds below which the clock stands still: a step of a small model may take less."""
 COUNT = "count"
 SAVE, STOP = 1, 2
 """What a process wants after a step: a checkpoint, or a checkpoint and the end."""
@@ -485,7 +487,7 @@ class Loop:
             if not term.endswith(COUNT)
         }
         tokens = window[self.terms[0].name][COUNT]
-        values["tokens_per_second"] = tokens / (now - since)
+        values["tokens_per_second"] = tokens / max(now - since, TICK)
         self.window = {}
         done = {"epoch": self.terms[0].feed.epoch, "progress": round(self.progress(), 6)}
         log.write("step", self.step, **done, **values)

@@ -169,7 +169,9 @@ class TunableRun(Run):
         if settings is None or settings.rule == "sgd":
             return None
         wanted, kept = settings.statistics, self.folder.gradients
-        squares = _kept_statistics(kept, wanted) if _newer(kept, self.folder.model) else None
+        weights = checkpoint.mark(self.folder.model)
+        newer = _newer(kept, self.folder.model)
+        squares = _kept_statistics(kept, wanted, weights) if newer else None
         if squares is None:
             stage = "collecting gradients on the training split"
             squares = dynamic.gradient_statistics(
@@ -179,7 +181,9 @@ class TunableRun(Run):
                 lambda done, total: report(stage, done, total),
             )
             try:
-                checkpoint.save(kept, {"settings": asdict(wanted), "squares": squares})
+                checkpoint.save(
+                    kept, {"settings": asdict(wanted), "squares": squares, "weights": weights}
+                )
             except RunError as error:
                 print(f"{error}.", file=sys.stderr)
         device = self.model.device
@@ -190,12 +194,14 @@ class TunableRun(Run):
     ) -> dict[str, Any]:
         """Settings found before on top of `basis`, or those that `tune` finds now, to be kept."""
         # Settings older than the weights were found for weights that training has since replaced.
+        # Newer ones may have been too, where the clock was set back: so the weights' mark is kept.
+        weights = checkpoint.mark(self.folder.model)
         if request == TUNED and _newer(path, self.folder.model):
             found = _settings(path)
-            if found.pop("with", basis) == basis:
+            if (found.pop("with", basis), found.pop("weights", weights)) == (basis, weights):
                 return found
         found = tune()
-        text = json.dumps({**found, "with": basis})
+        text = json.dumps({**found, "with": basis, "weights": weights})
         try:
             checkpoint.atomically(
                 path, lambda temporary: temporary.write_text(text, encoding="utf-8")
@@ -352,9 +358,11 @@ def statistics_settings(text: str) -> StatisticsSettings:
     return StatisticsSettings(number, columns, steps)
 
 
-def _kept_statistics(path: Path, wanted: StatisticsSettings) -> dict[str, Any] | None:
-    """The mean square gradients in a file, if they are those of `wanted`."""
+def _kept_statistics(path: Path, wanted: StatisticsSettings, weights: str) -> dict[str, Any] | None:
+    """The mean square gradients in a file, if they are those of `wanted` and of these weights."""
     state = checkpoint.load(path)
+    if state.pop("weights", weights) != weights:
+        return None
     if "squares" not in state:  # written before there was a choice
         state = {"settings": asdict(FORMER_STATISTICS), "squares": state}
     return state["squares"] if StatisticsSettings(**state["settings"]) == wanted else None

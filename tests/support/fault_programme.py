@@ -1,0 +1,263 @@
+"""All that is done to break infolm, one after another; the counts go to `results/faults.md`.
+
+    python tests/support/fault_programme.py                        `make faults`: about a day
+    python tests/support/fault_programme.py --scale 0.01           a hundredth of it
+    python tests/support/fault_programme.py --only kills threads   some of it
+    python tests/support/fault_programme.py --page                 write the page anew, run nothing
+
+Figures are kept in `results/faults.json`, each part's with how much was asked for and how long it
+took; a part that is not run keeps its former ones. The exit code is 1 if anything was found.
+"""
+
+import argparse
+import ast
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+SUPPORT = "tests/support"
+FIGURES, PAGE = ROOT / "results" / "faults.json", ROOT / "results" / "faults.md"
+
+TESTS = ("tests/faults", "tests/recipes/test_combinations.py")
+PARTS: dict[str, Callable[[float], list[str]]] = {
+    "tests": lambda scale: ["-m", "pytest", "-q", *TESTS],
+    "threads": lambda scale: [f"{SUPPORT}/thread_sanitizer.py", str(max(5, round(400 * scale)))],
+    "commands": lambda scale: [f"{SUPPORT}/fuzz_commands.py", str(round(10_000 * scale))],
+    "kills": lambda scale: [f"{SUPPORT}/kill_many.py", str(round(1000 * scale))],
+    "injected": lambda scale: [f"{SUPPORT}/inject.py", "--share", str(scale)],
+    "soak": lambda scale: [f"{SUPPORT}/soak.py", "--minutes", str(60 * scale)],
+    "readers": lambda scale: [f"{SUPPORT}/fuzz_readers.py", "all", "--minutes", str(10 * scale)],
+}
+WITHOUT_JSON = {"tests", "threads"}
+"""Parts whose figures are their last line."""
+
+POINTS = {  # of what was once wrong: a test that fails without its mending
+    "A stranger's folder overwrites files through links": (
+        "tests/faults/test_links.py::test_a_planted_link_is_refused_and_its_target_untouched",
+        "tests/faults/test_links.py::test_checkpoints_are_never_deleted_through_a_link",
+    ),
+    "Concurrent writers lose measurements, readers see half a file": (
+        "tests/faults/test_concurrent.py::test_nothing_is_lost_and_nothing_is_torn",
+    ),
+    "Changed files are used without a word": (
+        "tests/faults/test_manifest.py::test_one_changed_letter_is_refused_by_name",
+        "tests/data/test_store.py::"
+        "test_every_changed_byte_of_every_block_is_noticed_and_its_place_told",
+    ),
+    "A damaged native library ends the process, or another is taken silently": (
+        "tests/nn/recurrence/test_native.py::test_truncated_does_not_end_the_process",
+        "tests/faults/test_manifest.py::test_another_build_of_the_cells_is_said_on_resume",
+    ),
+    "A damaged line cuts the history": (
+        "tests/faults/test_metrics.py::test_in_the_middle_all_other_lines_stay",
+    ),
+    "Destructive advice where a repair is possible": (
+        "tests/faults/test_repair.py::test_the_best_weights_come_back_from_a_checkpoint",
+    ),
+    "Stack traces": (
+        "tests/faults/test_last_resort.py::test_what_nobody_foresaw_is_a_sentence_and_a_log",
+        "tests/faults/test_last_resort.py::test_a_diverged_loss_at_the_end_of_training",
+        "tests/faults/test_last_resort.py::test_numbers_and_nests_beyond_reason",
+        "tests/faults/test_last_resort.py::test_alone_are_refused",
+        "tests/faults/test_last_resort.py::test_damaged_tuned_settings",
+        "tests/faults/test_last_resort.py::test_an_array_that_declares_more_than_there_is",
+        "tests/faults/test_last_resort.py::"
+        "test_a_checkpoint_with_a_right_digest_and_the_wrong_structure",
+        "tests/faults/test_last_resort.py::test_square_brackets_in_a_folders_name",
+    ),
+    "No upper bounds": ("tests/faults/test_bounds.py::test_a_giant_is_refused_at_once",),
+    "A full disk hides results; litter; the C locale": (
+        "tests/faults/test_last_resort.py::test_what_was_measured_is_printed_first",
+        "tests/faults/test_links.py::test_a_killed_making_of_a_run_is_swept_at_the_next_start",
+        "tests/faults/test_locale.py::test_names_texts_titles_and_prompts_may_have_any_letters",
+    ),
+    "Settings tuned for former weights, where the clock was set back": (
+        "tests/faults/test_clocks.py::"
+        "test_settings_of_former_weights_are_tuned_anew_though_the_clock_was_set_back",
+    ),
+    "A folder that may not be read is taken for an empty one": (
+        "tests/faults/test_injected.py::test_a_folder_that_may_not_be_read_is_not_an_empty_one",
+    ),
+    "Exports and fine-tuned models are renamed before they are on the disk": (
+        "tests/faults/test_injected.py::test_what_is_exported_is_on_the_disk_before_it_is_named",
+    ),
+}
+
+
+def missing_tests() -> list[str]:
+    """Tests of `POINTS` that are not there."""
+    gone = []
+    for test in (each for tests in POINTS.values() for each in tests):
+        path, _, name = test.partition("::")
+        tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+        if name not in {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}:
+            gone.append(test)
+    return gone
+
+
+def run(part: str, scale: float) -> dict[str, Any]:
+    """One part's figures."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "figures.json"
+        told = [] if part in WITHOUT_JSON else ["--json", str(out)]
+        command = [sys.executable, "-W", "ignore", *PARTS[part](scale), *told]
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        print(done.stdout, flush=True)
+        last = (done.stdout.strip().splitlines() or [""])[-1]
+        figures = json.loads(out.read_text()) if out.exists() else last
+    return {
+        "scale": scale,
+        "passed": done.returncode == 0,
+        "seconds": round(time.monotonic() - began),
+        "figures": figures,
+    }
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+
+def table(head: str, rows: list[list[Any]]) -> str:
+    names = [name.strip() for name in head.split("|")]
+    right = [name.endswith(":") for name in names]
+    lines = [" | ".join(name.rstrip(":") for name in names)]
+    lines.append(" | ".join("---:" if each else "---" for each in right))
+    lines += [" | ".join(f"{c:,}" if isinstance(c, int) else str(c) for c in row) for row in rows]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def _kills(figures: Any) -> str:
+    rows = [[name, count] for name, count in figures["kills"].items()]
+    rows.append(["together", figures["total"]])
+    return (
+        "SIGKILL at random moments, once to three times before the command may end. What was there "
+        "before was intact each time, and\nthe end the same bytes as without a kill, but for "
+        f"{len(figures['findings'])} findings.\n\n" + table("command | kills:", rows)
+    )
+
+
+def _injected(figures: Any) -> str:
+    kinds = ["ENOSPC", "EIO", "EACCES", "short", "kill"]
+    power = ["power-data", "power-all", "power-some"]
+    rows = [
+        [name, each["operations"], each["faults"], each["tried"]]
+        + [each.get(kind, 0) for kind in kinds]
+        + [sum(each.get(kind, 0) for kind in power)]
+        for name, each in figures["commands"].items()
+    ]
+    head = " | ".join(f"{kind}:" for kind in [*kinds, "power"])
+    return (
+        "One operation on a file fails or is the last: no room, a bad disk, no right, a short "
+        "write, SIGKILL, a power cut that takes all\nthat was not flushed. Then what was there is "
+        "compared, the command is given again, and its result compared with an undisturbed one's.\n"
+        f"{figures['tried']:,} faults were tried, with {len(figures['findings'])} findings.\n\n"
+        + table(f"command | operations: | possible faults: | tried: | {head}", rows)
+        + "\n\nNot seen: what SQLite writes, and the workers of `infolm tune`, which "
+        "`kill_many.py` covers."
+    )
+
+
+def _readers(figures: Any) -> str:
+    rows = [[e["reader"], e["inputs"], e["branches"], e["findings"]] for e in figures]
+    return (
+        "Fuzzed by coverage (atheris 3.0.0). An input is a finding if its reader raises anything "
+        "but infolm's own error, or takes 60 seconds\nor 3 GB.\n\n"
+        + table("reader | inputs: | branches of infolm: | findings:", rows)
+        + "\n\nWhat earlier runs found is in `tests/faults/test_readers.py`."
+    )
+
+
+def _commands(figures: Any) -> str:
+    codes = ", ".join(
+        f"{count:,} with exit code {code}" for code, count in figures["codes"].items()
+    )
+    return (
+        f"{figures['lines']:,} recipes and command lines with random values: {codes}; "
+        f"{len(figures['findings'])} findings; the slowest took\n"
+        f"{figures['slowest_seconds']} s of CPU time."
+    )
+
+
+def _soak(figures: Any) -> str:
+    rows = [
+        [name, figures["first"][name], figures["last"][name], figures["budgets"][name]]
+        for name in figures["budgets"]
+    ]
+    return (
+        f"{figures['rounds']:,} rounds of training, resuming, evaluating, generating, scoring, "
+        f"reporting, exporting and serving in one process, {figures['seconds']:,} s.\n\n"
+        + table("what | after the first rounds: | at the end: | may grow by:", rows)
+    )
+
+
+def _plain(figures: Any) -> str:
+    return str(figures)
+
+
+TITLES: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "injected": ("Files: every operation fails in turn", _injected),
+    "kills": ("Processes: killed at random moments", _kills),
+    "readers": ("Readers of files, fuzzed by coverage", _readers),
+    "commands": ("Recipes and command lines", _commands),
+    "threads": ("ThreadSanitizer on the native recurrence", _plain),
+    "soak": ("An hour of everything", _soak),
+    "tests": ("The tests of faults", _plain),
+}
+
+
+def page(known: dict[str, Any]) -> str:
+    """`results/faults.md`."""
+    seconds = sum(part["seconds"] or 0 for part in known.values())
+    parts = [
+        "# Faults\n\nWhat was done to break infolm, and what came of it. `make faults` does all of "
+        "this, for about a day, and writes this page\n(`tests/support/fault_programme.py`). A part "
+        "says how much of the whole was run when its figures were measured, on two busy cores,\n"
+        f"Python 3.11, Linux. Together these figures took {seconds:,} s."
+    ]
+    for name, (title, told) in TITLES.items():
+        text = f"## {title}\n\n`python -W ignore {' '.join(PARTS[name](1.0))}`"
+        if name in known:
+            part = known[name]
+            took = f" in {part['seconds']:,} s" if part["seconds"] else ""
+            share = f"{part['scale']:.1%} of it" if part["scale"] < 1 else "all of it"
+            text += f" ({share}{took})\n\n{part.get('note', '')}{told(part['figures'])}"
+        else:
+            text += "\n\nNot run yet."
+        parts.append(text)
+    rows = [
+        [number, what, "<br>".join(f"`{test.removeprefix('tests/')}`" for test in tests)]
+        for number, (what, tests) in enumerate(POINTS.items(), 1)
+    ]
+    parts.append(
+        "## What was wrong once, and the test that fails without its mending\n\n"
+        + table("number: | what | tests", rows)
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--only", nargs="*", choices=[*PARTS])
+    parser.add_argument("--page", action="store_true")
+    asked = parser.parse_args()
+    known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    passed = not missing_tests()
+    for test in missing_tests():
+        print(f"{test} is not there")
+    for part in [] if asked.page else (asked.only or PARTS):
+        known[part] = run(part, asked.scale)
+        passed = passed and known[part]["passed"]
+        FIGURES.write_text(json.dumps(known, indent=1) + "\n")  # after each: a day is long
+    PAGE.write_text(page(known), encoding="utf-8")
+    sys.exit(not passed)
+
+
+if __name__ == "__main__":
+    main()
