@@ -87,7 +87,7 @@ def fuzz(count: int, seed: int = 0) -> dict[str, Any]:
     options = {
         name: [o for each in command.params for o in getattr(each, "opts", []) if o[:1] == "-"]
         for name, command in group.commands.items()
-        if name not in ("train", "tune", "reproduce", "serve", "corpora")
+        if name not in ("train", "tune", "reproduce", "race", "serve", "corpora")
     }
     codes: Counter[int] = Counter()
     findings, slowest = [], 0.0
