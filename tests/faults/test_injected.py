@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from faulty_files import KILLED, POWER, Fault, Layer, applies
+from whole import WHOLE
 
 from infolm import files
 
@@ -203,6 +204,7 @@ def test_a_folder_that_may_not_be_read_is_not_an_empty_one(root):
     assert checkpoint.checkpoints(root / "none") == []
 
 
+@pytest.mark.skipif(not WHOLE, reason="minutes: of `make faults`")
 def test_a_sample_of_faults_in_commands():
     command = [sys.executable, "-W", "ignore", str(SUPPORT / "inject.py"), "--seed", "3"]
     commands = ["train", "resume", "report", "export-page", "finetune-again"]
