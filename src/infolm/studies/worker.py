@@ -66,7 +66,7 @@ def outcome(attempt: Callable[[], Result]) -> tuple[Result | None, str]:
     try:
         return attempt(), ""
     except (InfolmError, MemoryError, RuntimeError) as error:
-        if isinstance(error.__cause__, OSError | SafetensorError) and type(error) is RunError:
+        if isinstance(error, RunError) and isinstance(error.__cause__, OSError | SafetensorError):
             raise
         message = str(error).strip().splitlines()
         return None, message[0] if message else type(error).__name__
