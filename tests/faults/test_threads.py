@@ -25,7 +25,11 @@ def test_threads_do_not_race(tmp_path):
 
 def test_threads_that_do_not_wait_for_the_packing_are_found(tmp_path):
     waits = "while (packed_panels < panels) std::this_thread::yield();"
-    assert waits in SOURCE
-    done = checked(tmp_path, SOURCE.replace(waits, ""), 20)
+    packs = "w->pack(panel);"
+    assert SOURCE.count(waits) == SOURCE.count(packs) == 1
+    # Slow packing: on a busy machine one thread could pack everything before another starts.
+    slowly = "std::this_thread::sleep_for(std::chrono::milliseconds(2)); " + packs
+    broken = "#include <chrono>\n" + SOURCE.replace(waits, "").replace(packs, slowly)
+    done = checked(tmp_path, broken, 20)
     assert done.returncode == 66
     assert "data race" in done.stderr
