@@ -46,14 +46,18 @@ QUICK := tests/test_layout.py tests/test_space.py tests/*/test_conformance.py \
 	tests/studies/reproduction/test_frontier.py tests/studies/tuning/test_claims.py \
 	tests/recipes/test_brought_along.py tests/faults/test_metrics.py
 
+# Tests write and flush thousands of files: into memory, where 4 GB of it are free for files.
+SCRATCH := $(shell df --output=avail,target -BG /dev/shm 2> /dev/null | awk 'NR > 1 && $$1 + 0 >= 4 {print $$2}')
+PYTEST := OMP_NUM_THREADS=1 $(and $(SCRATCH),TMPDIR=$(SCRATCH)) $(BIN)/pytest --numprocesses 2 --dist worksteal
+
 quick: .venv/dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 $(QUICK)
+	$(PYTEST) $(QUICK)
 
 test: .venv/dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2
+	$(PYTEST)
 
 fuzz: .venv/dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 -m hypothesis --hypothesis-profile fuzz
+	$(PYTEST) -m hypothesis --hypothesis-profile fuzz
 
 faults: .venv/dev
 	$(PIP) atheris

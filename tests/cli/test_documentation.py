@@ -49,6 +49,10 @@ def shortened(arguments: list[str]) -> list[str]:
         return [*arguments, "--epochs", "1"]
     if command == "race" and "--out" in arguments:
         return [*arguments, "train.max_steps=12", "feed.batch=4"]
+    if command == "tune":
+        return [re.sub(r"^train.max_steps=\d+", "train.max_steps=4", each) for each in arguments]
+    if command == "evaluate" and "--codes" in arguments:
+        return ["2" if each == "20" else each for each in arguments]
     trains = not {"copula", "--list"} & set(arguments)
     if command == "mi" and trains:
         return [*arguments, "--steps", "40"]

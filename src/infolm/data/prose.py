@@ -11,6 +11,7 @@ slashes inside words, dashes without blanks.
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import pairwise
 
 ENDINGS = ("s", "m", "d", "re", "ve", "ll")
@@ -54,12 +55,14 @@ def unspaced(character: str) -> bool:
     return code >= 0x0E00 and any(low <= code <= high for low, high in UNSPACED)
 
 
+@cache
 def _of_unspaced() -> tuple[str, str]:
-    """(the characters of scripts without blanks, their combining signs)."""
+    """The classes of the characters of scripts without blanks, and of their combining signs."""
     every = [chr(c) for low, high in UNSPACED for c in range(low, high + 1)]
-    letters = [c for c in every if unicodedata.category(c)[0] in "LN"]
-    signs = [c for c in every if unicodedata.category(c)[0] == "M"]
-    return "".join(letters), "".join(signs)
+    kinds = [unicodedata.category(c)[0] for c in every]
+    letters = [c for c, kind in zip(every, kinds, strict=True) if kind in "LN"]
+    signs = [c for c, kind in zip(every, kinds, strict=True) if kind == "M"]
+    return character_class(letters), character_class(signs)
 
 
 def prose_pattern(start: str, space: str, marks: str) -> str:
@@ -67,7 +70,7 @@ def prose_pattern(start: str, space: str, marks: str) -> str:
 
     start: alternatives that come first. space, marks: insides of character classes.
     """
-    letters, signs = (character_class(each) for each in _of_unspaced())
+    letters, signs = _of_unspaced()
     letter = f"[^{space}{marks}{letters}{signs}]"
     end = f"(?!{letter})"
     endings = "|".join("".join(f"[{c}{c.upper()}]" for c in each) for each in ENDINGS)

@@ -23,7 +23,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -80,10 +80,11 @@ def word_pattern(pretokenised: bool, contractions: bool = False) -> str:
     `\\w` would cut a Devanagari word at each vowel sign).
     """
     every = list(map(chr, range(_CODE_POINTS)))
-    space = character_class(c for c in every if c.isspace())
+    space = character_class(filter(str.isspace, every))
     if pretokenised:
         return f"[^{space}]+"
-    marks = character_class(c for c in every if c != "_" and unicodedata.category(c)[0] in "PS")
+    kinds = map(unicodedata.category, every)
+    marks = character_class(c for c, k in zip(every, kinds, strict=True) if k[0] in "PS" and c != "_")
     if contractions:
         return prose_pattern(f"{EOS}|{UNK}", space, marks)
     run = f"[^{space}{marks}]+"
@@ -94,8 +95,12 @@ def _is_word_pattern(pattern: str) -> bool:
     """Whether it is a `word_pattern`, whichever characters its classes hold: those of another
     release of Unicode may be others. A stranger's own could take longer than anybody waits."""
     marks = f"{EOS}|{UNK}|[]+(?:[][]+)*|[]"
-    prose = _CLASS.sub("[]", prose_pattern(f"{EOS}|{UNK}", " ", "!"))
-    return _CLASS.sub("[]", pattern) in ("[]+", marks, prose)
+    return _CLASS.sub("[]", pattern) in ("[]+", marks, _prose_without_classes())
+
+
+@cache
+def _prose_without_classes() -> str:
+    return _CLASS.sub("[]", prose_pattern(f"{EOS}|{UNK}", " ", "!"))
 
 
 def splitter(pattern: str) -> Callable[[str], list[str]]:

@@ -20,7 +20,6 @@ from infolm.evaluation.latent import (
     melbo_by_size,
     some,
 )
-from infolm.information.nearest import kozachenko_leonenko
 from infolm.models.latent import Categories, LatentModel, Posterior, Proposal
 
 ACTIVE = 0.01
@@ -153,6 +152,8 @@ class Entropy(NamedTuple):
 def latent_entropy(z: Tensor, generator: torch.Generator) -> Entropy:
     """Of codes z (N, Z), one a sentence. Codes that coincide are refused; see
     `kozachenko_leonenko`."""
+    from infolm.information.nearest import kozachenko_leonenko  # SciPy's trees: few ask for them
+
     normal = torch.randn(z.shape, generator=generator, dtype=torch.float64)
     exact = 0.5 * z.shape[1] * math.log(2 * math.pi * math.e)
     plain = kozachenko_leonenko(z, standardise=False)
