@@ -101,3 +101,5 @@ def test_interpolation_finds_the_bottom_between_the_points():
     losses = [3 + (math.log(tau) - 0.07) ** 2 + 0.1 * math.log(tau) ** 3 for tau in grid]
     exact = minimize_scalar(lambda x: (x - 0.07) ** 2 + 0.1 * x**3, bounds=(-0.3, 0.3)).x
     assert math.log(interpolated(grid, losses)) == pytest.approx(exact, abs=5e-4)
+    cold = [math.nan, math.inf, *losses[2:]]
+    assert math.log(interpolated(grid, cold)) == pytest.approx(exact, abs=5e-4)

@@ -14,27 +14,25 @@ main()
 """
 
 
-def run(*command):
-    return subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True)
-
-
-def test_training_stops_with_a_sentence_and_goes_on_when_there_is_room(tmp_path, small_text):
+def test_training_stops_with_a_sentence_and_goes_on_when_there_is_room(
+    infolm, tmp_path, small_text
+):
     recipe = tiny_file(tmp_path, small_text, max_steps=5, checkpoint_seconds=0)
     out = tmp_path / "run"
-    first = run("-m", "infolm", "train", recipe, "--out", out)
-    assert first.returncode == 0, first.stderr
+    first = infolm("train", recipe, "--out", out)
+    assert first.code == 0, first.err
     # Once more, so that the tokens in the run's own vocabulary are there: they are not the matter.
-    second = run("-m", "infolm", "train", out, "train.max_steps=6", "--resume")
-    assert second.returncode == 0, second.stderr
+    second = infolm("train", out, "train.max_steps=6", "--resume")
+    assert second.code == 0, second.err
     before = {path.name: path.read_bytes() for path in (out / "checkpoints").iterdir()}
 
-    more = ("train", out, "train.max_steps=9", "--resume")
-    full = run("-c", LIMITED, *more)
+    more = ("train", str(out), "train.max_steps=9", "--resume")
+    full = subprocess.run([sys.executable, "-c", LIMITED, *more], capture_output=True, text=True)
     assert full.returncode == 1, full.stderr
     assert "Traceback" not in full.stderr
     assert "nothing that was there is lost" in full.stderr
     assert {path.name: path.read_bytes() for path in (out / "checkpoints").iterdir()} == before
 
-    again = run("-m", "infolm", *more)
-    assert again.returncode == 0, again.stderr
-    assert "resumed at step 6" in again.stderr
+    again = infolm(*more)
+    assert again.code == 0, again.err
+    assert "resumed at step 6" in again.err

@@ -56,6 +56,7 @@ def child(out, place=None, count=0):
         os._exit(0)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
+# Here, so that a child finds the text tokenised and everything imported.
 train(load_recipe({recipe!r}), Path({folder!r} + "/alone"), True, Silent(), quiet)
 for line in sys.stdin:
     out, *kills = line.split()

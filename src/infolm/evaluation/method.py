@@ -155,7 +155,11 @@ def measure(
     for method, parts in zip(methods, found, strict=True):
         whole = np.concatenate(parts)
         if not np.isfinite(whole).all():
-            raise RunError(f"{method}: the loss is no longer a finite number: lower the rate")
+            raise diverged(method)
         error = errors[temperatures.index(method.temperature)] if errors else None
         readings.append(Reading(whole, error))
     return readings
+
+
+def diverged(method: Method) -> RunError:
+    return RunError(f"{method}: the loss is no longer a finite number: lower the rate")

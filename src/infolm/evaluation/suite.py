@@ -27,7 +27,7 @@ from infolm.evaluation.measurement import (
     language_measurements,
     likelihood_measurements,
 )
-from infolm.evaluation.method import STATIC, Method, Reading, measure, walk
+from infolm.evaluation.method import STATIC, Method, Reading, diverged, measure, walk
 from infolm.evaluation.monte_carlo import MonteCarloSettings
 from infolm.evaluation.neural_cache import CacheSettings, WordChange, tune, word_table
 from infolm.evaluation.reverse import SMALL, Rows, Yardstick, reverse_measurements, yardstick
@@ -129,6 +129,8 @@ def tuned_temperature(
         hidden, targets = (torch.cat(column) for column in zip(*parts, strict=True))
         return best_temperature(subject.model, hidden, targets, tempering=tempering)
     total = torch.stack([log_probs.double().sum(1) for log_probs, *_ in chunks]).sum(0)
+    if total.isfinite().sum() < 2:
+        raise diverged(method)
     return interpolated(GRID, (-total).tolist())
 
 

@@ -89,10 +89,11 @@ def interpolated(temperatures: Sequence[float], losses: Sequence[float]) -> floa
     """The tau with the lowest loss, from the losses at a few: a cubic spline in ln tau.
 
     For passes that are too dear to repeat, all temperatures being measured in one of them. It is
-    not looked for outside of them.
+    not looked for outside of them, nor where the loss is not finite.
     """
     from scipy.interpolate import CubicSpline
 
-    x = np.log(temperatures)
+    finite = np.isfinite(losses)
+    x, losses = np.log(temperatures)[finite], np.asarray(losses)[finite]
     fine = np.linspace(x[0], x[-1], 2001)
     return float(np.exp(fine[CubicSpline(x, losses)(fine).argmin()]))
