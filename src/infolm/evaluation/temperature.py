@@ -94,6 +94,6 @@ def interpolated(temperatures: Sequence[float], losses: Sequence[float]) -> floa
     from scipy.interpolate import CubicSpline
 
     finite = np.isfinite(losses)
-    x, losses = np.log(temperatures)[finite], np.asarray(losses)[finite]
+    x, y = np.log(temperatures)[finite], np.array(losses)[finite]
     fine = np.linspace(x[0], x[-1], 2001)
-    return float(np.exp(fine[CubicSpline(x, losses)(fine).argmin()]))
+    return float(np.exp(fine[CubicSpline(x, y)(fine).argmin()]))
