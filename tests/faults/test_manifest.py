@@ -172,7 +172,7 @@ HARNESS = """
 import os, signal, sys
 from pathlib import Path
 import torch
-import torch.utils.tensorboard
+import infolm.training.board
 torch.set_num_threads(1)
 from infolm.config import load_recipe
 from infolm.families.train import train

@@ -58,9 +58,9 @@ class Finding(Exception):
 
 def warm() -> None:
     """Import what commands import late, and build what they build once, before anything forks."""
-    import torch.utils.tensorboard  # noqa: F401
     from transformers import BertModel  # noqa: F401
 
+    import infolm.training.board  # noqa: F401
     from infolm.data.tokens import word_pattern
     from infolm.families.base import FAMILIES
     from infolm.nn.recurrence import native

@@ -18,7 +18,7 @@ HARNESS = """
 import os, signal, sys
 from pathlib import Path
 import torch
-import torch.utils.tensorboard
+import infolm.training.board
 from lightning_fabric import Fabric
 torch.set_num_threads(1)
 from infolm.config import load_recipe

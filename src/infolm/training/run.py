@@ -302,19 +302,19 @@ class MetricsLog:
         files.refuse_link(run.tensorboard)
         self._file = open(run.metrics, "a", buffering=1, encoding="utf-8")  # noqa: SIM115
         # Imported here: TensorBoard takes longer to import than a small run to start.
-        from torch.utils.tensorboard import SummaryWriter
+        from infolm.training.board import Board
 
-        self._board = SummaryWriter(str(run.tensorboard), purge_step=step + 1)
+        self._board = Board(run.tensorboard, step + 1)
 
     def write(self, kind: str, step: int, **values: Any) -> None:
         self._file.write(json.dumps({"kind": kind, "step": step, **values}) + "\n")
         for name, value in values.items():
             if isinstance(value, int | float):
-                self._board.add_scalar(f"{kind}/{name}", value, step)
+                self._board.number(f"{kind}/{name}", value, step)
 
     def write_text(self, name: str, step: int, text: str) -> None:
         """Text for TensorBoard alone."""
-        self._board.add_text(name, text, step)
+        self._board.text(name, text, step)
 
     def flush(self) -> None:
         """Have all records on the disk: before a checkpoint of the step they lead to is."""
