@@ -35,9 +35,9 @@ class Scores(BaseModel):
     memory: float = Field(gt=0)
 
 
-REFERENCE = Scores(gemm=95.0, memory=20.0)
-"""Two threads of an AMD EPYC in a virtual machine. Estimated while it was busy: to be set from
-`infolm race --calibrate` on the quiet machine before the first record, and never after it."""
+REFERENCE = Scores(gemm=188.0, memory=69.0)
+"""Two threads of an AMD EPYC in a virtual machine with nothing else to do: medians of three
+`infolm race --calibrate` (185.8, 187.9, 191.0; 69.3, 68.4, 75.6). Records depend on it."""
 
 
 def measure() -> Scores:
