@@ -9,7 +9,7 @@ from training_tiny import quiet
 
 from infolm.data.store import Split
 from infolm.data.tokens import Tokenizer
-from infolm.errors import InfolmError
+from infolm.errors import InfolmError, RunError
 from infolm.evaluation import method as module
 from infolm.evaluation import suite
 from infolm.evaluation.dynamic import DynamicSettings
@@ -108,6 +108,13 @@ def test_a_tuned_temperature_is_no_worse_than_none(method):
     tuned = Method(method.dynamic, method.monte_carlo, tau)
     plain, better = module.measure(subject.model, tokens, [method, tuned], 20)
     assert better.log_probs.mean() >= plain.log_probs.mean()
+
+
+def test_a_temperature_of_weights_that_run_away_is_refused():
+    wild = Method(DynamicSettings(1e30, 0.0, rule="sgd", segment=5))
+    tokens = split_of(TOKENIZER, 9 * TEXT).tokens
+    with pytest.raises(RunError, match="no longer a finite number: lower the rate"):
+        suite.tuned_temperature(subject_of(TOKENIZER), tokens, wild)
 
 
 def test_the_tuned_factor_of_the_dropout_rates_is_the_best_of_those_tried():
