@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from infolm.errors import InfolmError
-from infolm.server.completions import Writing
+from infolm.server.completions import Bell, Writing
 from infolm.server.engine import BusyError
 from infolm.server.limits import Doors, Guard, Limits, error_body
 from infolm.server.metrics import Metrics
@@ -225,12 +225,14 @@ async def _while_there(request: Request, work: Awaitable[Result]) -> Result | No
 def _completions(
     app: FastAPI, services: Mapping[str, Service], metrics: Metrics, limits: Limits
 ) -> None:
+    bell = Bell()
+
     @app.post("/v1/completions", response_model=None)
     async def completions(body: CompletionRequest, request: Request) -> Response:
         service = _service(services, body.model, "completions")
         prompts = service.prompts(body)
         asked = service.continuations(body, prompts)
-        writing = Writing(body, service, prompts, asked, metrics)
+        writing = Writing(body, service, prompts, asked, metrics, bell)
         service.engine.submit(asked)
         if body.stream:
             return StreamingResponse(writing.events(limits), media_type="text/event-stream")
