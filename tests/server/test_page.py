@@ -4,21 +4,9 @@ import json
 import shutil
 
 import pytest
-from serving import served
+from serving import MARKUP, served
 
 BAD = '<img src=x onerror=alert(1)><script>alert("1")</script>'
-
-
-@pytest.fixture(scope="module")
-def browser():
-    sync_api = pytest.importorskip("playwright.sync_api")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("there is no chromium")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -71,6 +59,32 @@ def test_one_writes_and_scores(opened, server):
     line.press("ArrowRight")
     assert page.text_content("#detail").startswith("cat: ")
     assert page.locator("#scored img, #scored script, #written img").count() == 0
+
+
+def test_markup_of_the_corpus_is_shown_as_text(opened, server):
+    page = opened(server[0])
+    page.select_option("#model", "markup")
+    page.fill("#prompt", "the")
+    page.press("#prompt", "Control+Enter")
+    page.locator("#written b", has_text=MARKUP).wait_for()
+    page.fill("#text", f"the {MARKUP} is sun")
+    page.click("#score button[type=submit]")
+    line = page.locator("#scored .line").first
+    line.press("ArrowRight")
+    line.press("ArrowRight")
+    assert page.text_content("#detail").startswith(f"{MARKUP}: ")
+    assert MARKUP in page.text_content("#detail").removeprefix(MARKUP)  # among the likeliest
+    page.select_option("#model", "mim")
+    page.click("#draw")
+    page.locator("#points title", has_text=MARKUP).first.wait_for(state="attached")
+    page.fill("#asked", f"the {MARKUP} is sun")
+    page.press("#asked", "Enter")
+    page.locator("#neighbours li", has_text=MARKUP).first.wait_for()
+    page.fill("#a", f"the {MARKUP} is sun")
+    page.fill("#b", "the sun is moon")
+    page.press("#b", "Enter")
+    page.locator("#way:not([hidden])").wait_for()
+    assert page.locator("img, body script").count() == 0
 
 
 def test_one_goes_about_among_codes_by_keyboard(opened, server):

@@ -12,6 +12,9 @@ from infolm.server.limits import Doors, Limits
 from infolm.server.runs import Runs
 from infolm.server.services import open_services
 
+MARKUP = "<img/src=x/onerror=alert(1)>"
+"""A word of the text that some of the models are trained on, and so one that they write."""
+
 
 @contextmanager
 def served(runs, limits=None, doors=None, watched=None):

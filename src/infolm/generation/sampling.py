@@ -132,8 +132,9 @@ def draw(log_probs: Tensor, uniform: Tensor) -> Tensor:
     over all words takes longer than the rest of a step.
     """
     rows, words = log_probs.shape
-    blocks = log_probs.new_zeros(rows, words + -words % BLOCK)
+    blocks = log_probs.new_empty(rows, words + -words % BLOCK)
     torch.exp(log_probs, out=blocks[:, :words])
+    blocks[:, words:] = 0
     p = blocks.unflatten(1, (-1, BLOCK))
     cumulated = p.sum(-1).double().cumsum(-1)
     total = cumulated[:, -1]

@@ -5,7 +5,6 @@ import json
 import sys
 import time
 import traceback
-from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 from uuid import uuid4
@@ -22,32 +21,6 @@ PACE = 0.05
 first token and the end do not wait. An event for each token takes longer than the token itself."""
 
 
-class Bell:
-    """Tells the event loop of many events by waking it once, for that is a call of the system: all
-    that ring before it hears are heard together."""
-
-    def __init__(self) -> None:
-        self._events: deque[asyncio.Event] = deque()
-        self._rung = False
-
-    def ring(self, event: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
-        """In any thread: set the event in its loop; RuntimeError where the loop has ended."""
-        self._events.append(event)
-        if self._rung:  # `_hear` is to come, and will find the event
-            return
-        self._rung = True
-        try:
-            loop.call_soon_threadsafe(self._hear)
-        except RuntimeError:
-            self._rung = False
-            raise
-
-    def _hear(self) -> None:
-        self._rung = False  # first, so that whoever comes too late for this rings again
-        while self._events:
-            self._events.popleft().set()
-
-
 class Writing:
     """The continuations of one request on their way to the client."""
 
@@ -58,10 +31,8 @@ class Writing:
         prompts: list[Prompt],
         asked: list[Continuation],
         metrics: Metrics,
-        bell: Bell,
     ) -> None:
         self._request, self._service, self._metrics = request, service, metrics
-        self._bell = bell
         self._prompts, self._asked = prompts, asked
         self._head = {
             "id": f"cmpl-{uuid4().hex}",
@@ -85,9 +56,8 @@ class Writing:
             if not self._request.stream or (now < self._next and not first):
                 return
             self._next = now + PACE
-        try:
-            self._bell.ring(self._changed, loop)
-        except RuntimeError:  # the loop has ended, and nobody listens
+        self._service.engine.bell.add(self._changed, loop)
+        if loop.is_closed():
             each.cancelled = True
 
     def _prompt(self, number: int) -> Prompt:

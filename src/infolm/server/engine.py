@@ -20,6 +20,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequenc
 from infolm.evaluation.scoring import View
 from infolm.generation.sampling import SamplingSettings, draw
 from infolm.models.language import LanguageModel, State
+from infolm.server.bell import Bell
 from infolm.server.text import Text
 
 Result = TypeVar("Result")
@@ -133,11 +134,13 @@ class Engine:
 
     def __init__(self, model: Any, slots: int = 64, waiting: int = 256) -> None:
         self._model, self.slots, self.most_waiting = model, slots, waiting
+        self._device = model.device
         self._waiting: deque[Continuation] = deque()
         self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._reading: deque[Reading] = deque()
         self._active: list[Continuation] = []
         self._state: State = None  # before each one's last token
+        self.bell = Bell()  # for `Continuation.heard`: it rings after each step
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="infolm-engine", daemon=True)
@@ -205,6 +208,7 @@ class Engine:
                 for each in self._active:
                     each.end("error", error)
                 self._active, self._state = [], None
+            self.bell.ring()
 
     def _joining(self) -> list[Reading]:
         """Those whose turn it is, as far as there are slots and their prompts are not too long;
@@ -253,7 +257,7 @@ class Engine:
         now = time.monotonic()
         kept = [row for row, each in enumerate(group.asked) if not each.overdue(now)]
         if len(kept) < len(group.asked):
-            group.state = model.selected(group.state, torch.tensor(kept, device=model.device))
+            group.state = model.selected(group.state, torch.tensor(kept, device=self._device))
             group.asked = [group.asked[row] for row in kept]
             if not kept:
                 return
@@ -261,7 +265,7 @@ class Engine:
         if len(group.asked[-1].prompt) > 1:
             self._read_part(group, end)
         left = sum(len(each.prompt) - 1 > end for each in group.asked)
-        columns = torch.arange(len(group.asked), device=model.device)
+        columns = torch.arange(len(group.asked), device=self._device)
         if left < len(group.asked):
             self._join(group.asked[left:], model.selected(group.state, columns[left:]))
         group.asked, group.read = group.asked[:left], end
@@ -272,7 +276,7 @@ class Engine:
         """Read tokens [group.read, end) of each prompt but its last, which the next step reads."""
         model, first = self._model, group.read
         rows = [each.prompt[first : min(end, len(each.prompt) - 1)] for each in group.asked]
-        packed = pack_sequence([torch.tensor(row, device=model.device) for row in rows])
+        packed = pack_sequence([torch.tensor(row, device=self._device) for row in rows])
         output = model(packed, group.state)
         group.state = output.state
         if not any(each.echo and each.alternatives is not None for each in group.asked):
@@ -281,7 +285,7 @@ class Engine:
         for column, (each, row) in enumerate(zip(group.asked, rows, strict=True)):
             if each.echo and each.alternatives is not None:
                 targets = each.prompt[first + 1 : first + 1 + len(row)]
-                numbers = torch.tensor(targets, device=model.device)
+                numbers = torch.tensor(targets, device=self._device)
                 each.echoed += _echoed(model, hidden[: len(row), column], numbers, each)
 
     def _join(self, joining: list[Continuation], state: State) -> None:
@@ -299,7 +303,7 @@ class Engine:
         self._keep([not each.overdue(now) for each in self._active])
         if not self._active:
             return
-        last = torch.tensor([[each.last for each in self._active]], device=self._model.device)
+        last = torch.tensor([[each.last for each in self._active]], device=self._device)
         output = self._model(last, self._state)
         self._state = output.state
         log_probs = self._model.log_probs(output.hidden[-1])
@@ -349,7 +353,7 @@ class Engine:
             self._state = None
             return
         columns = [row for row, stays in enumerate(kept) if stays]
-        numbers = torch.tensor(columns, device=self._model.device)
+        numbers = torch.tensor(columns, device=self._device)
         self._state = self._model.selected(self._state, numbers)
 
 
