@@ -36,7 +36,10 @@ OTHER_FILES = 128
 
 def bound(host: str, port: int) -> socket.socket:
     """A socket at this address, port 0 being any that is free; nobody is heard there yet."""
-    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio sends small packets at once only where the protocol is named: else the first token
+    # waits for the client to acknowledge the headers, which may take it 40 ms.
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         if os.name == "posix":  # a port whose last owner has gone; elsewhere it means another thing
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
