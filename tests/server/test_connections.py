@@ -164,6 +164,24 @@ def test_sigterm_finishes_what_is_under_way(trained):
         server.stderr.close()
 
 
+def test_small_packets_are_sent_at_once():
+    async def accepted():
+        done = asyncio.get_running_loop().create_future()
+
+        def take(reader, writer):
+            connection = writer.get_extra_info("socket")
+            done.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        with connections.bound("127.0.0.1", 0) as listening:
+            async with await asyncio.start_server(take, sock=listening):
+                _, writer = await asyncio.open_connection(*listening.getsockname())
+                assert await done
+                writer.close()
+
+    asyncio.run(accepted())
+
+
 def test_a_port_that_is_taken_is_refused_with_advice(trained, infolm):
     with socket.create_server(("127.0.0.1", 0)) as other:
         done = infolm("serve", trained, "--port", other.getsockname()[1])
