@@ -1,6 +1,7 @@
 import json
 import re
 from collections import Counter
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -228,3 +229,11 @@ def test_which_tokens_say_that_a_word_has_ended():
     begins = {pairs.token(i) for i in np.flatnonzero(pairs.begins)}
     assert {" cat", " ", "<eos>"} <= begins
     assert all(token[0] in " <\\" for token in begins)
+
+
+@pytest.mark.parametrize("kind", ["word", "wordpiece"])
+def test_a_token_adds_the_end_of_what_both_decode_to(kind):
+    tokenizer = LOCATED[kind]
+    for before, token in product(range(len(tokenizer)), repeat=2):
+        both = tokenizer.decode([before]) + tokenizer.following(token, before)
+        assert both == tokenizer.decode([before, token])

@@ -1,7 +1,6 @@
 """The microscope in a real browser: its numbers are those of `infolm score`."""
 
 import csv
-import shutil
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -59,18 +58,6 @@ def as_run(trained: Path, name: str, config, tokenizer: Tokenizer | None = None)
     if not path.exists():
         path.symlink_to(trained)
     return replace(run, model=model, recipe=recipe, folder=RunFolder(path), tokenizer=tokenizer)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    sync_api = pytest.importorskip("playwright.sync_api")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("there is no chromium")
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield opened
-        opened.close()
 
 
 class Microscope:

@@ -29,7 +29,7 @@ def post(server):
 
 
 def test_models(client):
-    assert {model.id for model in client.models.list()} == {"run", "mim", "mlm"}
+    assert {model.id for model in client.models.list()} == {"run", "mim", "mlm", "markup"}
     assert client.models.retrieve("run").owned_by == "infolm"
 
 

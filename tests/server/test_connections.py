@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -130,12 +131,12 @@ def test_more_connections_than_files_are_refused_at_the_start(monkeypatch):
 
 
 def test_sigterm_finishes_what_is_under_way(trained):
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port = found.getsockname()[1]
-    command = [sys.executable, "-m", "infolm", "serve", str(trained), "--port", str(port)]
+    command = [sys.executable, "-m", "infolm", "serve", str(trained), "--port", "0"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    server = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=environment)
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment, text=True)
     try:
+        said = server.stderr.readline()  # the port that was free, once the model is open
+        port = int(re.fullmatch(r"Serving run at http://127.0.0.1:(\d+)/ .*\n", said)[1])
         for _ in range(1200):
             try:
                 socket.create_connection(("127.0.0.1", port), 1).close()
@@ -160,3 +161,30 @@ def test_sigterm_finishes_what_is_under_way(trained):
         if server.poll() is None:
             server.kill()
             server.wait()
+        server.stderr.close()
+
+
+def test_small_packets_are_sent_at_once():
+    async def accepted():
+        done = asyncio.get_running_loop().create_future()
+
+        def take(reader, writer):
+            connection = writer.get_extra_info("socket")
+            done.set_result(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            writer.close()
+
+        with connections.bound("127.0.0.1", 0) as listening:
+            async with await asyncio.start_server(take, sock=listening):
+                _, writer = await asyncio.open_connection(*listening.getsockname())
+                assert await done
+                writer.close()
+
+    asyncio.run(accepted())
+
+
+def test_a_port_that_is_taken_is_refused_with_advice(trained, infolm):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        done = infolm("serve", trained, "--port", other.getsockname()[1])
+    assert done.code == 2
+    assert "in use" in done.err
+    assert "--port 0 takes a free one" in " ".join(done.err.split())

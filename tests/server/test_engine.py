@@ -1,5 +1,6 @@
 """Continuous batching: what is written together is what is written alone."""
 
+import asyncio
 import threading
 import time
 
@@ -8,6 +9,7 @@ import torch
 
 from infolm.families.base import open_run
 from infolm.generation.sampling import SamplingSettings, own_uniforms
+from infolm.server.bell import Bell
 from infolm.server.engine import BusyError, Continuation, Engine
 from infolm.server.text import Text
 
@@ -184,6 +186,26 @@ def test_a_call_waits_for_its_turn(engine, run):
     with pytest.raises(ZeroDivisionError):
         engine.call(lambda: 1 / 0).result(60)
     running.cancelled = True
+
+
+def test_a_loop_is_woken_once_for_all_events():
+    async def woken():
+        loop, bell, calls = asyncio.get_running_loop(), Bell(), []
+        events = [asyncio.Event() for _ in range(5)]
+        wake = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *call: (calls.append(call), wake(*call))
+        for event in events:
+            bell.add(event, loop)
+        bell.ring()
+        bell.ring()  # nothing is left to say
+        assert len(calls) == 1
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(event.wait() for event in events))
+        return bell, events[0], loop
+
+    bell, event, loop = asyncio.run(woken())
+    bell.add(event, loop)
+    bell.ring()  # the loop has ended, and nobody waits
 
 
 def test_closing_finishes_what_is_under_way(run):

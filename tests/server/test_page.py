@@ -4,21 +4,10 @@ import json
 import shutil
 
 import pytest
-from serving import served
+from serving import MARKUP, served
 
 BAD = '<img src=x onerror=alert(1)><script>alert("1")</script>'
-
-
-@pytest.fixture(scope="module")
-def browser():
-    sync_api = pytest.importorskip("playwright.sync_api")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("there is no chromium")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        yield browser
-        browser.close()
+HURRIED = "const wait = setTimeout; setTimeout = (call, ms) => wait(call, ms / 10);"
 
 
 @pytest.fixture
@@ -26,11 +15,13 @@ def opened(browser):
     """A page at an address, which must not have an error, ask elsewhere or say `alert`."""
     wrong, contexts = [], []
 
-    def at(address, width=1000, scheme="light"):
+    def at(address, width=1000, scheme="light", hurried=False):
         viewport = {"width": width, "height": 800}
         contexts.append(browser.new_context(viewport=viewport, color_scheme=scheme))
         page = contexts[-1].new_page()
         page.set_default_timeout(60_000)
+        if hurried:  # what the page does every two seconds it does ten times as often
+            page.add_init_script(HURRIED)
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("dialog", lambda dialog: wrong.append(dialog.message))
         page.on("request", lambda r: r.url.startswith(address) or wrong.append(r.url))
@@ -71,6 +62,32 @@ def test_one_writes_and_scores(opened, server):
     line.press("ArrowRight")
     assert page.text_content("#detail").startswith("cat: ")
     assert page.locator("#scored img, #scored script, #written img").count() == 0
+
+
+def test_markup_of_the_corpus_is_shown_as_text(opened, server):
+    page = opened(server[0])
+    page.select_option("#model", "markup")
+    page.fill("#prompt", "the")
+    page.press("#prompt", "Control+Enter")
+    page.locator("#written b", has_text=MARKUP).wait_for()
+    page.fill("#text", f"the {MARKUP} is sun")
+    page.click("#score button[type=submit]")
+    line = page.locator("#scored .line").first
+    line.press("ArrowRight")
+    line.press("ArrowRight")
+    assert page.text_content("#detail").startswith(f"{MARKUP}: ")
+    assert MARKUP in page.text_content("#detail").removeprefix(MARKUP)  # among the likeliest
+    page.select_option("#model", "mim")
+    page.click("#draw")
+    page.locator("#points title", has_text=MARKUP).first.wait_for(state="attached")
+    page.fill("#asked", f"the {MARKUP} is sun")
+    page.press("#asked", "Enter")
+    page.locator("#neighbours li", has_text=MARKUP).first.wait_for()
+    page.fill("#a", f"the {MARKUP} is sun")
+    page.fill("#b", "the sun is moon")
+    page.press("#b", "Enter")
+    page.locator("#way:not([hidden])").wait_for()
+    assert page.locator("img, body script").count() == 0
 
 
 def test_one_goes_about_among_codes_by_keyboard(opened, server):
@@ -117,10 +134,9 @@ def folder(tmp_path, trained):
     return tmp_path
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1000, "light"), (390, "dark")])
-def test_curves_move_while_a_run_is_trained(opened, folder, trained, width, scheme):
+def test_curves_move_while_a_run_is_trained(opened, folder, trained):
     with served([], watched=folder) as (address, _):
-        page = opened(address, width, scheme)
+        page = opened(address, width=390, scheme="dark", hurried=True)
         page.locator("#curves polyline >> nth=3").wait_for()  # two runs, training and validation
         assert page.is_hidden("#models")
         rows = page.locator("#rows tr")
@@ -151,4 +167,6 @@ def test_curves_move_while_a_run_is_trained(opened, folder, trained, width, sche
         page.locator("#curves polyline >> nth=2").wait_for(state="detached")
         page.fill("#filter", "lat")
         assert rows.count() == 1
-        assert page.evaluate("document.documentElement.scrollWidth") == width
+        for width in (390, 1000):
+            page.set_viewport_size({"width": width, "height": 800})
+            assert page.evaluate("document.documentElement.scrollWidth") == width

@@ -80,7 +80,7 @@ def serve(
             "this needs FastAPI and uvicorn: install them with `pip install 'infolm[serve]'`"
         ) from None
     from infolm.console import err
-    from infolm.server.connections import server_config
+    from infolm.server.connections import bound, server_config
     from infolm.server.limits import Limits, doors
     from infolm.server.runs import Runs
     from infolm.server.services import open_services
@@ -96,16 +96,14 @@ def serve(
         seconds=seconds,
         connections=connections,
     )
+    listening = bound(host, port)
     services = open_services(runs or [], limits)
     shown = Runs(watched) if watched else None
     let_in = doors(host, allow_host or (), allow_origin or (), api_key, set(PAGE))
     what = [*services, *([f"the runs below {watched}"] if watched else [])]
-    err.print(f"Serving {', '.join(what)} at http://{host}:{port}/ (Ctrl-C ends it).")
-    config = server_config(
-        create_app(services, limits, let_in, shown),
-        limits,
-        host=host,
-        port=port,
-        log_level="warning",
-    )
-    uvicorn.Server(config).run()
+    config = server_config(create_app(services, limits, let_in, shown), limits, log_level="warning")
+    name = f"[{host}]" if ":" in host else host
+    address = f"http://{name}:{listening.getsockname()[1]}/"
+    said = f"Serving {', '.join(what)} at {address} (Ctrl-C ends it)."
+    err.print(said, markup=False, highlight=False, soft_wrap=True)
+    uvicorn.Server(config).run([listening])

@@ -495,6 +495,16 @@ class Tokenizer:
             words = words.replace(f" {CONTINUES}", "")
         return re.sub(" ?\n ?", "\n", words)
 
+    def following(self, token: int, before: int) -> str:
+        """What `token` adds to a text of words that ends with the token `before`: the end of what
+        `decode` gives for both."""
+        if token == self.eos:
+            return "\n"
+        word = self._tokens[token]
+        if self.kind == "wordpiece" and word.startswith(CONTINUES):
+            return word.removeprefix(CONTINUES)
+        return word if before == self.eos else f" {word}"
+
     def prose(self, ids: ArrayLike) -> str:
         """As `decode`, with words put together as in ordinary prose."""
         text = self.decode(ids)

@@ -131,7 +131,11 @@ def draw(log_probs: Tensor, uniform: Tensor) -> Tensor:
     of words first, and then within the one block where that happens: with many rows, a running sum
     over all words takes longer than the rest of a step.
     """
-    p = pad(log_probs.exp(), (0, -log_probs.shape[1] % BLOCK)).unflatten(1, (-1, BLOCK))
+    rows, words = log_probs.shape
+    blocks = log_probs.new_empty(rows, words + -words % BLOCK)
+    torch.exp(log_probs, out=blocks[:, :words])
+    blocks[:, words:] = 0
+    p = blocks.unflatten(1, (-1, BLOCK))
     cumulated = p.sum(-1).double().cumsum(-1)
     total = cumulated[:, -1]
     # Rounding must not make a product with what is below 1 the total itself.

@@ -360,7 +360,8 @@ class Softmax(nn.Module):
             whole = self._log_probs(rows, weight, temperature)
         else:
             blocks = rows.split(_block_tokens(weight, self.experts))
-            whole = torch.cat([self._log_probs(block, weight, temperature) for block in blocks])
+            parts = [self._log_probs(block, weight, temperature) for block in blocks]
+            whole = torch.cat(parts) if len(parts) > 1 else parts[0]  # no copy of a single one
         return whole.reshape(*x.shape[:-1], len(weight))
 
     def _log_prob(

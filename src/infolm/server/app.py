@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.types import Receive, Scope, Send
 
 from infolm.errors import InfolmError
 from infolm.server.completions import Writing
@@ -203,11 +204,11 @@ async def _computed(service: Service, limits: Limits, function: Callable[[], Res
         raise RequestError(message) from error
 
 
-async def _while_there(request: Request, work: Awaitable[Result]) -> Result | None:
+async def _while_there(receive: Receive, work: Awaitable[Result]) -> Result | None:
     """What `work` gives; None, and it is cancelled, if the client goes away."""
 
     async def gone() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
+        while (await receive())["type"] != "http.disconnect":
             pass
 
     working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(gone())
@@ -222,6 +223,16 @@ async def _while_there(request: Request, work: Awaitable[Result]) -> Result | No
 # -- completions -----------------------------------------------------------------------------
 
 
+class EventStream(StreamingResponse):
+    """Server-sent events. Whether the client is still there is watched by a task of asyncio's own:
+    a group of tasks of anyio, as Starlette has it, takes twice as long."""
+
+    media_type = "text/event-stream"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await _while_there(receive, self.stream_response(send))
+
+
 def _completions(
     app: FastAPI, services: Mapping[str, Service], metrics: Metrics, limits: Limits
 ) -> None:
@@ -233,8 +244,8 @@ def _completions(
         writing = Writing(body, service, prompts, asked, metrics)
         service.engine.submit(asked)
         if body.stream:
-            return StreamingResponse(writing.events(limits), media_type="text/event-stream")
-        result = await _while_there(request, writing.whole(limits))
+            return EventStream(writing.events(limits))
+        result = await _while_there(request.receive, writing.whole(limits))
         return JSONResponse(result) if result else Response(status_code=400)
 
 

@@ -56,9 +56,8 @@ class Writing:
             if not self._request.stream or (now < self._next and not first):
                 return
             self._next = now + PACE
-        try:
-            loop.call_soon_threadsafe(self._changed.set)
-        except RuntimeError:  # the loop has ended, and nobody listens
+        self._service.engine.bell.add(self._changed, loop)
+        if loop.is_closed():
             each.cancelled = True
 
     def _prompt(self, number: int) -> Prompt:

@@ -7,6 +7,8 @@ let in; one beyond the limit is refused whatever it sends; and one that sends no
 
 import asyncio
 import json
+import os
+import socket
 from typing import Any, ClassVar
 
 from uvicorn import Config
@@ -30,6 +32,25 @@ BACKLOG = 256
 """Connections that the system keeps for the server to accept, and that it accepts at a time."""
 OTHER_FILES = 128
 """Open files besides connections: libraries, runs, the loop's own."""
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket at this address, port 0 being any that is free; nobody is heard there yet."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio sends small packets at once only where the protocol is named: else the first token
+    # waits for the client to acknowledge the headers, which may take it 40 ms.
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        if os.name == "posix":  # a port whose last owner has gone; elsewhere it means another thing
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+    except OSError as error:
+        found.close()
+        raise InfolmError(
+            f"cannot listen at {host}, port {port} ({error.strerror}): set --host or --port; "
+            "--port 0 takes a free one"
+        ) from None
+    return found
 
 
 def server_config(app: Any, limits: Limits, **options: Any) -> Config:

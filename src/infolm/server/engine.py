@@ -11,15 +11,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import PackedSequence, pack_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_packed_sequence
 
 from infolm.evaluation.scoring import View
 from infolm.generation.sampling import SamplingSettings, draw
 from infolm.models.language import LanguageModel, State
+from infolm.server.bell import Bell
 from infolm.server.text import Text
 
 Result = TypeVar("Result")
@@ -35,8 +36,7 @@ class BusyError(Exception):
     """All slots are taken, and as many wait as may."""
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     """A token with ln p, and the likeliest in its place, in nats; None: not asked for, or the first
     of a text, which nothing predicts."""
 
@@ -78,6 +78,11 @@ class Continuation:
     def limit(self) -> int:
         return len(self.uniforms)
 
+    @property
+    def last(self) -> int:
+        """The token that predicts the next one."""
+        return self.written[-1].id if self.written else self.prompt[-1]
+
     def write(self, token: Token) -> None:
         """Take a token; it may be the last."""
         self.offsets.append(len(self.text.text))
@@ -98,18 +103,19 @@ class Continuation:
             self.finish, self.error = finish, error
             self.heard()
 
-    def overdue(self) -> bool:
-        """End it where nobody waits for it any more."""
+    def overdue(self, now: float) -> bool:
+        """End it where nobody waits for it any more; now: by `time.monotonic`."""
         if self.cancelled:
             self.end("cancelled")
-        elif time.monotonic() > self.deadline:
+        elif now > self.deadline:
             self.end("timeout")
         return self.finish is not None
 
 
 @dataclass(eq=False)
 class Reading:
-    """Prompts that are being read, the longest first, and their state behind `read` tokens."""
+    """Prompts that are being read up to their last token, the longest first, and their state behind
+    `read` tokens."""
 
     asked: list[Continuation]
     state: State = None
@@ -119,17 +125,22 @@ class Reading:
 class Engine:
     """A model and the thread that it computes in.
 
+    A step reads one token of each continuation in the batch and writes the next: the last of a
+    prompt first, then those that were written. What comes before the last token of a prompt is read
+    before the continuation joins the batch, so one with an empty prompt joins at once.
+
     slots: continuations written side by side; waiting: those that may wait for a slot, and calls.
     """
 
     def __init__(self, model: Any, slots: int = 64, waiting: int = 256) -> None:
         self._model, self.slots, self.most_waiting = model, slots, waiting
+        self._device = model.device
         self._waiting: deque[Continuation] = deque()
         self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
         self._reading: deque[Reading] = deque()
         self._active: list[Continuation] = []
-        self._hidden: Tensor | None = None  # (B, H), which predict the next tokens
-        self._state: State = None
+        self._state: State = None  # before each one's last token
+        self.bell = Bell()  # for `Continuation.heard`: it rings after each step
         self._changed = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="infolm-engine", daemon=True)
@@ -182,12 +193,10 @@ class Engine:
                         return
                     self._changed.wait()
                 call = self._calls.popleft() if self._calls else None
-                joining = self._joining()
-                if joining:
-                    joining.sort(key=lambda each: -len(each.prompt))
-                    self._reading.appendleft(Reading(joining))
+                new = self._joining()
+                self._reading.extendleft(new)
                 # After what is new one of those groups has its turn that are not read to the end.
-                turn = list(self._reading)[: 2 if joining else 1]
+                turn = list(self._reading)[: len(new) + 1]
             if call:
                 self._answer(*call)
             for group in turn:
@@ -198,21 +207,25 @@ class Engine:
             except Exception as error:  # the thread must outlive a request that goes wrong
                 for each in self._active:
                     each.end("error", error)
-                self._active, self._hidden, self._state = [], None, None
+                self._active, self._state = [], None
+            self.bell.ring()
 
-    def _joining(self) -> list[Continuation]:
-        """Those whose turn it is, as far as there are slots and their prompts are not too long."""
+    def _joining(self) -> list[Reading]:
+        """Those whose turn it is, as far as there are slots and their prompts are not too long;
+        those apart of whose prompts there is nothing to read."""
         joining: list[Continuation] = []
-        tokens = 0
+        tokens, now = 0, time.monotonic()
         while self._waiting and self.active + len(joining) < self.slots:
             each = self._waiting[0]
-            if not each.overdue():
+            if not each.overdue(now):
                 tokens += len(each.prompt)
                 if joining and tokens > READ_TOGETHER:
                     break
                 joining.append(each)
             self._waiting.popleft()
-        return joining
+        joining.sort(key=lambda each: -len(each.prompt))
+        longer = sum(len(each.prompt) > 1 for each in joining)
+        return [Reading(part) for part in (joining[:longer], joining[longer:]) if part]
 
     @staticmethod
     def _answer(future: "Future[Any]", function: Callable[[], Any]) -> None:
@@ -237,74 +250,78 @@ class Engine:
         self._reading.remove(group)
 
     def _read(self, group: Reading) -> None:
-        """Those whose prompts are read to the end join the batch."""
+        """Those whose prompts are read up to the last token join the batch."""
         model: LanguageModel = self._model
         if group.state is None:
             group.state = model.initial_state(len(group.asked))
-        kept = [row for row, each in enumerate(group.asked) if not each.overdue()]
+        now = time.monotonic()
+        kept = [row for row, each in enumerate(group.asked) if not each.overdue(now)]
         if len(kept) < len(group.asked):
-            group.state = model.selected(group.state, torch.tensor(kept, device=model.device))
+            group.state = model.selected(group.state, torch.tensor(kept, device=self._device))
             group.asked = [group.asked[row] for row in kept]
             if not kept:
                 return
-        first, end = group.read, group.read + READ_ON
-        parts = [torch.tensor(each.prompt[first:end], device=model.device) for each in group.asked]
-        packed = pack_sequence(parts)
-        output = model(packed, group.state)
-        rows = PackedSequence(output.hidden, packed.batch_sizes)
-        hidden, lengths = torch.nn.utils.rnn.pad_packed_sequence(rows)
-        for column, each in enumerate(group.asked):
-            if each.echo and each.alternatives is not None:
-                targets = torch.tensor(each.prompt[first + 1 : end + 1], device=model.device)
-                each.echoed += _echoed(model, hidden[: len(targets), column], targets, each)
-        left = sum(len(each.prompt) > end for each in group.asked)
-        columns = torch.arange(len(group.asked), device=model.device)
-        whole, here = group.asked[left:], columns[left:]
-        last = hidden[lengths[left:].to(model.device) - 1, here]
-        if whole:
-            self._join(whole, last, model.selected(output.state, here))
+        end = group.read + READ_ON
+        if len(group.asked[-1].prompt) > 1:
+            self._read_part(group, end)
+        left = sum(len(each.prompt) - 1 > end for each in group.asked)
+        columns = torch.arange(len(group.asked), device=self._device)
+        if left < len(group.asked):
+            self._join(group.asked[left:], model.selected(group.state, columns[left:]))
         group.asked, group.read = group.asked[:left], end
         if left:
-            group.state = model.selected(output.state, columns[:left])
+            group.state = model.selected(group.state, columns[:left])
 
-    def _join(self, joining: list[Continuation], last: Tensor, state: State) -> None:
-        """Put those whose prompts are read beside those that are there; last: (B, H)."""
+    def _read_part(self, group: Reading, end: int) -> None:
+        """Read tokens [group.read, end) of each prompt but its last, which the next step reads."""
+        model, first = self._model, group.read
+        rows = [each.prompt[first : min(end, len(each.prompt) - 1)] for each in group.asked]
+        packed = pack_sequence([torch.tensor(row, device=self._device) for row in rows])
+        output = model(packed, group.state)
+        group.state = output.state
+        if not any(each.echo and each.alternatives is not None for each in group.asked):
+            return
+        hidden, _ = pad_packed_sequence(PackedSequence(output.hidden, packed.batch_sizes))
+        for column, (each, row) in enumerate(zip(group.asked, rows, strict=True)):
+            if each.echo and each.alternatives is not None:
+                targets = each.prompt[first + 1 : first + 1 + len(row)]
+                numbers = torch.tensor(targets, device=self._device)
+                each.echoed += _echoed(model, hidden[: len(row), column], numbers, each)
+
+    def _join(self, joining: list[Continuation], state: State) -> None:
+        """Put those whose prompts are read beside those that are there."""
         for each in joining:
             if not each.limit:
                 each.end("length")
-        if self._hidden is None:
-            self._active, self._hidden, self._state = joining, last, state
-        else:
-            self._active = [*self._active, *joining]
-            self._hidden = torch.cat([self._hidden, last])
-            self._state = self._model.joined([self._state, state])
+        self._state = self._model.joined([self._state, state]) if self._active else state
+        self._active = [*self._active, *joining]
         self._keep([each.finish is None for each in self._active])
 
     def _step(self) -> None:
-        """Write a token of each continuation, and read those of all that are not at their end."""
-        self._keep([not each.overdue() for each in self._active])
-        if self._hidden is None:
+        """Read the last token of each continuation, and write its next."""
+        now = time.monotonic()
+        self._keep([not each.overdue(now) for each in self._active])
+        if not self._active:
             return
-        log_probs = self._model.log_probs(self._hidden)
-        words = self._drawn(log_probs)
-        for each, token in zip(self._active, self._tokens(log_probs, words), strict=True):
+        last = torch.tensor([[each.last for each in self._active]], device=self._device)
+        output = self._model(last, self._state)
+        self._state = output.state
+        log_probs = self._model.log_probs(output.hidden[-1])
+        tokens = self._tokens(log_probs, self._drawn(log_probs))
+        for each, token in zip(self._active, tokens, strict=True):
             each.write(token)
-        kept = [each.finish is None for each in self._active]
-        words = words[torch.tensor(kept, device=words.device)]
-        self._keep(kept)
-        if self._active:
-            output = self._model(words[None], self._state)
-            self._hidden, self._state = output.hidden[-1], output.state
+        self._keep([each.finish is None for each in self._active])
 
     def _drawn(self, log_probs: Tensor) -> Tensor:
         """A word of each row, (B,): rows with the same settings are filtered together."""
         chances = [each.uniforms[len(each.written)] for each in self._active]
         uniforms = torch.tensor(chances, dtype=torch.float64, device=log_probs.device)
+        first = self._active[0].settings
+        if all(each.settings == first for each in self._active):
+            return draw(first(log_probs), uniforms)
         groups: dict[SamplingSettings, list[int]] = {}
         for row, each in enumerate(self._active):
             groups.setdefault(each.settings, []).append(row)
-        if len(groups) == 1:
-            return draw(self._active[0].settings(log_probs), uniforms)
         words = torch.empty(len(log_probs), dtype=torch.long, device=log_probs.device)
         for settings, rows in groups.items():
             words[rows] = draw(settings(log_probs[rows]), uniforms[rows])
@@ -333,12 +350,11 @@ class Engine:
             return
         self._active = [each for each, stays in zip(self._active, kept, strict=True) if stays]
         if not self._active:
-            self._hidden, self._state = None, None
+            self._state = None
             return
-        assert self._hidden is not None
-        columns = torch.tensor(kept, device=self._hidden.device).nonzero()[:, 0]
-        self._hidden = self._hidden[columns]
-        self._state = self._model.selected(self._state, columns)
+        columns = [row for row, stays in enumerate(kept) if stays]
+        numbers = torch.tensor(columns, device=self._device)
+        self._state = self._model.selected(self._state, numbers)
 
 
 def _echoed(

@@ -22,6 +22,7 @@ class Text:
     ) -> None:
         self.text, self.stopped = "", False
         self._tokenizer, self._stops, self._blank = tokenizer, tuple(stops), blank
+        self._longest = max(map(len, self._stops), default=1)
         self._before, self._pending = before, list[int]()
         # Words are joined by blanks, so that a token's text depends on the one before it.
         self._joins = tokenizer.kind in ("word", "wordpiece")
@@ -30,8 +31,7 @@ class Text:
         """One more token."""
         self._pending.append(token)
         if self._joins:
-            head = self._tokenizer.decode([self._before])
-            piece = self._tokenizer.decode([self._before, token])[len(head) :]
+            piece = self._tokenizer.following(token, self._before)
             if not self.text and not self._blank:
                 piece = piece.removeprefix(" ")
             self._before = token
@@ -49,8 +49,7 @@ class Text:
             self._pending.clear()
 
     def _append(self, piece: str) -> None:
-        longest = max(map(len, self._stops), default=1)
-        start = max(0, len(self.text) - longest + 1)
+        start = max(0, len(self.text) - self._longest + 1)
         self.text += piece
         found = [at for stop in self._stops if (at := self.text.find(stop, start)) >= 0]
         if found:
@@ -61,8 +60,7 @@ class Text:
         """How many characters no later token can take back: the rest may begin a stop string."""
         if self.stopped:
             return len(self.text)
-        longest = max(map(len, self._stops), default=1)
-        for start in range(max(0, len(self.text) - longest + 1), len(self.text)):
+        for start in range(max(0, len(self.text) - self._longest + 1), len(self.text)):
             if any(stop.startswith(self.text[start:]) for stop in self._stops):
                 return start
         return len(self.text)
