@@ -15,7 +15,6 @@ import optuna
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
-from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.trial import FrozenTrial, TrialState
 
 from infolm.reports.curves import INK, MUTED, STYLE, TRAINING, VALIDATION
@@ -48,6 +47,9 @@ def importance(study: optuna.Study) -> dict[str, float]:
     complete = [t for t in study.get_trials(deepcopy=False) if t.state == TrialState.COMPLETE]
     if len(complete) < ENOUGH or len(complete[0].params) < 2:
         return {}
+    # Imported here: it takes scikit-learn along.
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
     share = max(0.1, BEST / len(complete))
     return get_param_importances(
         study, evaluator=PedAnovaImportanceEvaluator(target_quantile=share)
