@@ -1,5 +1,6 @@
 """What all tests share: the same examples every time, a cache of their own, small corpora."""
 
+import gc
 import random
 from pathlib import Path
 
@@ -51,3 +52,9 @@ def small_text(tmp_path: Path) -> Path:
     path = tmp_path / "small.txt"
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by then stays: the garbage collector need not go through it again."""
+    gc.collect()
+    gc.freeze()
