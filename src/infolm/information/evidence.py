@@ -50,6 +50,8 @@ FEW_VALUES = 0.2
 """Of the rows: a column with at most this share of distinct values counts as discrete."""
 FEWEST = 25
 """Rows that a part must have to be read on its own."""
+LEAST = 8
+"""Rows of a sample of which anything can be said."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Evidence:
     """
 
     def __init__(self, x: npt.ArrayLike, y: npt.ArrayLike, seed: int = 0) -> None:
-        self.x, self.y = pairs(x, y, at_least=FEWEST)
+        self.x, self.y = pairs(x, y, at_least=LEAST)
         self.seed = seed
         self.samples, self.dx = self.x.shape
         self.dy = self.y.shape[1]

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from infolm.information.discrete import table_interval
 from infolm.information.estimate import Estimate, Progress, Unit, half_width, joined
-from infolm.information.evidence import FEW_COLUMNS, Evidence
+from infolm.information.evidence import FEW_COLUMNS, FEWEST, Evidence
 from infolm.information.screens import WALSH
 
 Kind = Literal["about", "at least", "none", "series"]
@@ -266,6 +266,8 @@ def _copies(evidence: Evidence) -> str | None:
 
 
 def _few(evidence: Evidence) -> str | None:
+    if evidence.samples < FEWEST:
+        return f"{evidence.samples:,} rows are too few for any self-check"
     if evidence.samples > 2 * evidence.columns:
         return None
     return f"{evidence.samples:,} rows are too few for {evidence.columns} columns"
