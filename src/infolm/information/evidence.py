@@ -30,9 +30,9 @@ from infolm.information.gaussian import (
     unbiased,
     whitened,
 )
-from infolm.information.nearest import TREE_COLUMNS, ksg_by_neighbours
-from infolm.information.ranks import random_scores
-from infolm.information.screens import Hit, screened
+from infolm.information.nearest import TREE_COLUMNS, classes_local, ksg_by_neighbours
+from infolm.information.ranks import random_scores, random_uniforms
+from infolm.information.screens import Hit, screened, strongest
 from infolm.information.serial import Serial, block_shuffled, serial
 
 Rows = npt.NDArray[Any]
@@ -48,6 +48,8 @@ FEW_COLUMNS = 3
 """In all: with so few, nearest neighbours find what is planted."""
 FEW_VALUES = 0.2
 """Of the rows: a column with at most this share of distinct values counts as discrete."""
+RARE = 0.05
+"""Of the rows may be of classes too small for neighbours of their own."""
 FEWEST = 25
 """Rows that a part must have to be read on its own."""
 LEAST = 8
@@ -60,7 +62,8 @@ class Nearest:
 
     value, stderr: with `NEAR` neighbours and all rows. halving: what is lost with half the rows.
     widening: what is lost with `FAR` neighbours. bias, bias_widening: on the Gaussian surrogate.
-    recovery: see the module. shuffled: on pairs that share nothing.
+    uniform: with ranks from 0 to 1 instead of normal scores, less its own bias; it reads more where
+    edges are hard. recovery: see the module. shuffled: on pairs that share nothing.
     """
 
     value: float
@@ -71,6 +74,7 @@ class Nearest:
     bias: float
     bias_halving: float
     bias_widening: float
+    uniform: float
     recovery: float
     shuffled: float
     ceiling: float
@@ -205,10 +209,34 @@ class Evidence:
             bias=bias,
             bias_halving=bias_halving,
             bias_widening=bias_widening,
+            uniform=self._of_uniforms(*self.scores) - self._uniform_bias(),
             recovery=self._recovery(),
             shuffled=_read(x, self._rng(1).permutation(y))[0],
             ceiling=float(digamma(self.samples) - digamma(NEAR)),
         )
+
+    def _of_uniforms(self, x: Array, y: Array) -> float:
+        rng = self._rng(8)
+        return _read(*(self._cast(random_uniforms(side, rng)) for side in (x, y)))[0]
+
+    def _uniform_bias(self) -> float:
+        gx, gy, _ = surrogate(*self.scores, seed=self.seed)
+        return self._of_uniforms(gx, gy) - self._of_gaussian(gx, gy)
+
+    @cached_property
+    def by_class(self) -> tuple[float, float] | None:
+        """Value and standard error after Ross (2014), where one side is classes, the other not."""
+        if self.discrete_x == self.discrete_y:
+            return None
+        order, (x, y) = self._order, self.scores
+        side, scores = (self.x[order], y) if self.discrete_x else (self.y[order], x)
+        _, classes, counts = np.unique(side, axis=0, return_inverse=True, return_counts=True)
+        classes = classes.reshape(-1)
+        if (counts[classes] <= 2 * NEAR).mean() > RARE:
+            return None
+        asked = min(self.samples, MOST_ASKED)
+        local = classes_local(classes, scores, NEAR, asked)
+        return float(local.mean()), float(local.std() * math.sqrt(2 / asked))
 
     def _cast(self, side: Array) -> Array:
         # In many columns all distances are computed, twice as fast in single precision.
@@ -243,7 +271,7 @@ class Evidence:
         return float(np.clip(found / PLANTED, 0.02, 1.0))
 
     @cached_property
-    def screen(self) -> Hit:
+    def screens(self) -> tuple[Hit, ...]:
         order = self._order
         return screened(self.x[order], self.y[order], *(ndtr(side) for side in self.scores))
 
@@ -270,7 +298,7 @@ class Evidence:
         ranks = (found[:, None] <= found[None]).mean(1)  # of each, among all
         best = ranks.min(1)
         by_permutation = float((best <= best[0]).mean())
-        by_screen = self.screen.p_value if length == 1 else 1.0
+        by_screen = strongest(*self.screens).p_value if length == 1 else 1.0
         return max(min(by_permutation, 2 * by_screen), 1 / (permutations + 1))
 
     def _in_order(self) -> tuple[Array, Array]:

@@ -29,7 +29,7 @@ import numpy.typing as npt
 from infolm.information.discrete import table_interval
 from infolm.information.estimate import Estimate, Progress, Unit, half_width, joined
 from infolm.information.evidence import FEW_COLUMNS, FEWEST, Evidence
-from infolm.information.screens import WALSH
+from infolm.information.screens import WALSH, Hit
 
 Kind = Literal["about", "at least", "none", "series"]
 
@@ -40,6 +40,8 @@ SCREEN = 1e-4
 """p-value of a screen that counts against an estimate which does not see the same."""
 SEEN = 2.5
 """Standard errors from which on neighbours see more than a Gaussian has."""
+LIKELY = 2.0
+"""The same of a drift that widens the interval as far as it may go on."""
 DRIFT = 3.0
 """Standard errors of a drift that is no chance."""
 MISSING = 0.05
@@ -49,6 +51,8 @@ COPIED = 0.02
 EXCESS_ERROR, DRIFT_ERROR = 0.9, 0.5
 """Over the standard error of the neighbours' value, on Gaussian rows: the spreads of what is seen
 beyond a Gaussian, and of the drift for a halving."""
+EDGES = 2.0
+"""Standard errors by which ranks must read more than normal scores to be believed."""
 FASTEST, SLOWEST = 0.5, 0.9
 """What is left of a drift when the rows are doubled; at least `MANY` with many columns or
 classes."""
@@ -170,12 +174,14 @@ def _of_scores(evidence: Evidence) -> Judgement:
     widened = math.sqrt(evidence.serial.tau)
     stderr, gaussian_error = widened * near.stderr, widened * gaussian.stderr
     excess, excess_error = near.value - near.bias - gaussian.value, EXCESS_ERROR * stderr
+    of_ranks = near.uniform - gaussian.value
+    if of_ranks > excess + EDGES * stderr:
+        excess = of_ranks
     seen = excess > SEEN * excess_error
     share = max(near.recovery, LEAST_SHARE)
-    by_neighbours = gaussian.value + excess
     # The share is that of one kind of dependence, so what it adds is counted twice upwards.
-    at_most = (max(excess, 0.0) + WIDTH * excess_error) / share * (2 - share)
-    low = by_neighbours - WIDTH * stderr
+    at_most = (max(excess, of_ranks, 0.0) + WIDTH * excess_error) / share * (2 - share)
+    low = gaussian.value + excess - WIDTH * stderr
     if not seen:
         low = min(low, gaussian.value - WIDTH * gaussian_error)
     high = gaussian.value + max(at_most, WIDTH * gaussian_error, excess + WIDTH * stderr)
@@ -187,6 +193,15 @@ def _of_scores(evidence: Evidence) -> Judgement:
         low=max(low, 0.0),
         high=max(high, 0.0) + drift.at_most + WIDTH**2 / (2 * evidence.serial.effective),
     )
+    if evidence.by_class is not None:
+        value, class_error = evidence.by_class
+        width = WIDTH * widened * class_error
+        found = replace(
+            found,
+            value=max(value, 0.0),
+            low=max(min(found.low, value - width), 0.0),
+            high=max(found.high, value + width),
+        )
     limits, doubts = [], []
     if drift.sure:
         limits.append(
@@ -228,13 +243,16 @@ class Drift:
 def _drift(evidence: Evidence, stderr: float) -> Drift:
     """From half the rows, and from `FAR` neighbours instead of `NEAR`, which is more halvings.
 
-    If a doubling adds d, the next one adds a share q of it, so that d q / (1 - q) is left.
+    If a doubling adds d, the next one adds a share q of it, so that d q / (1 - q) is left. A
+    pattern with edges in D columns converges like N^(-1/D), which is the q of a likely drift.
     """
     near, error = evidence.nearest, DRIFT_ERROR * stderr
     beyond = near.halving - near.bias_halving + near.widening - near.bias_widening
     halving = beyond / HALVINGS
     slow = evidence.columns > FEW_COLUMNS or evidence.classes
-    kept = least = MANY if slow else FASTEST
+    likely = halving > LIKELY * error
+    least = max(MANY if slow else FASTEST, min(2 ** (-1 / evidence.columns), MANY) * likely)
+    kept = least
     if near.quartering > 2 * error:
         kept = min(max(near.halving / near.quartering, least), SLOWEST)
     factor = kept / (1 - kept)
@@ -248,15 +266,21 @@ def _drift(evidence: Evidence, stderr: float) -> Drift:
 
 def _screened(found: Judgement, evidence: Evidence) -> Judgement:
     """Held against the screens: what they see must be in the interval."""
-    hit = evidence.screen
-    resolved = RESOLVED * hit.information <= found.high and hit.resolved <= found.value
-    if evidence.serial.series or hit.p_value > SCREEN or resolved:
+    if evidence.serial.series:
         return found
+    missed = [hit for hit in evidence.screens if hit.p_value <= SCREEN and not _resolves(found, hit)]
+    if not missed:
+        return found
+    hit = max(missed, key=lambda hit: hit.information)
     warning = (
         f"there is {hit.what}, worth {hit.information:.2f} nats or more, which neighbours and "
         "correlations do not resolve"
     )
     return replace(found, lower_limit=True, of_value=(*found.of_value, warning))
+
+
+def _resolves(found: Judgement, hit: Hit) -> bool:
+    return RESOLVED * hit.information <= found.high and hit.resolved <= found.value
 
 
 def _copies(evidence: Evidence) -> str | None:
