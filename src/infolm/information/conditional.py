@@ -154,8 +154,9 @@ def _answer(
 
         def permuted() -> float:
             order = _among(beside, rng)
-            moved = np.einsum("nzx,nz->nx", slopes, sz - sz[order])
-            return float(frenzel_pompe(sx[order] + moved, sy, sz, k).mean())
+            moved = sx[order] + np.einsum("nzx,nz->nx", slopes, sz - sz[order])
+            # As scores again: neighbours see whether the values are evenly spaced.
+            return float(frenzel_pompe(random_scores(moved, rng), sy, sz, k).mean())
 
     above = sum(permuted() >= value for _ in range(permutations))
     p_value = (above + 1) / (permutations + 1)
@@ -224,13 +225,17 @@ def _slopes(sx: Array, sz: Array, x: Rows, z: Rows) -> Array:
 
 
 def _among(beside: npt.NDArray[np.intp], rng: np.random.Generator) -> npt.NDArray[np.intp]:
-    """For each row another of nearly the same z, each used once where that can be."""
-    samples, count = beside.shape
-    used = np.zeros(samples, bool)
-    order = np.empty(samples, np.intp)
+    """Rows in random pairs of nearly the same z, each in the place of the other.
+
+    No row is used twice, which neighbours would see; the few that find no partner stay.
+    """
+    order = np.arange(len(beside))
+    free = np.ones(len(beside), bool)
     choices = rng.permuted(beside, axis=1)
-    for row in rng.permutation(samples):
-        free = choices[row][~used[choices[row]]]
-        order[row] = free[0] if len(free) else choices[row][rng.integers(count)]
-        used[order[row]] = True
+    for row in rng.permutation(len(beside)):
+        partners = choices[row][free[choices[row]]]
+        if free[row] and len(partners):
+            other = partners[0]
+            order[row], order[other] = other, row
+            free[row] = free[other] = False
     return order
