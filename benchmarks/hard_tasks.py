@@ -797,7 +797,7 @@ def chain(kept: float) -> Sampler:
 
 
 def chaos(n: int, rng: Rng) -> tuple[Array, Array]:
-    """Two independent series of the logistic map: no autocorrelation, yet each row sets the next."""
+    """Two independent series of the logistic map: each row sets the next, by no correlation."""
     x = np.empty((n, 2))
     x[0] = rng.random(2)
     for at in range(1, n):

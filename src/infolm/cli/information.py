@@ -480,7 +480,8 @@ class _OfSamples:
 def _print_answer(answer: "Answer") -> None:
     print(f"{answer.verdict[0].upper()}{answer.verdict[1:]}.")
     if answer.kind != "none":
-        print(f"Independence: p = {answer.p_value:.2g}, by permutations.")
+        p = answer.p_value
+        print(f"Independence: p {f'= {p:.2g}' if p >= 1e-4 else '< 0.0001'}.")
     if answer.kind == "about":
         print(f"As much as a correlation of {answer.normalised:.2f} between Gaussians.")
     if answer.warning:

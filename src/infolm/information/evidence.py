@@ -42,6 +42,8 @@ NEAR, FAR = 3, 10
 MOST_ASKED = 5_000
 """Rows whose local values are computed, among all rows."""
 PERMUTED_ROWS = 500
+SMALLEST = 1e-12
+"""p-value: that of a screen is no better known than this."""
 PLANTED = 0.5
 """Nats planted in one pair of columns to see what share is found."""
 FEW_COLUMNS = 3
@@ -217,7 +219,8 @@ class Evidence:
 
     def _of_uniforms(self, x: Array, y: Array) -> float:
         rng = self._rng(8)
-        return _read(*(self._cast(random_uniforms(side, rng)) for side in (x, y)))[0]
+        u, v = (self._cast(random_uniforms(side, rng)) for side in (x, y))
+        return _read(u, v)[0]
 
     def _uniform_bias(self) -> float:
         gx, gy, _ = surrogate(*self.scores, seed=self.seed)
@@ -281,7 +284,7 @@ class Evidence:
         Two statistics, nearest neighbours on `PERMUTED_ROWS` rows at most and the correlations of
         all rows, are ranked among their values on permuted rows; the better rank counts, and its
         place among the better ranks of the permuted rows is the p-value. Beside it stands that of
-        the screens, twice; but it is never below what so many permutations can show.
+        the screens, twice, which may be below what so many permutations can show.
         """
         rng = self._rng(3)
         length = self.serial.step if self.serial.series else 1
@@ -299,7 +302,7 @@ class Evidence:
         best = ranks.min(1)
         by_permutation = float((best <= best[0]).mean())
         by_screen = strongest(*self.screens).p_value if length == 1 else 1.0
-        return max(min(by_permutation, 2 * by_screen), 1 / (permutations + 1))
+        return min(by_permutation, max(2 * by_screen, SMALLEST))
 
     def _in_order(self) -> tuple[Array, Array]:
         rng = self._rng(4)

@@ -182,7 +182,7 @@ def _of_scores(evidence: Evidence) -> Judgement:
     # The share is that of one kind of dependence, so what it adds is counted twice upwards.
     at_most = (max(excess, of_ranks, 0.0) + WIDTH * excess_error) / share * (2 - share)
     low = gaussian.value + excess - WIDTH * stderr
-    if not seen:
+    if not seen or share <= 0.5:  # where neighbours see little, they are no ground for a low end
         low = min(low, gaussian.value - WIDTH * gaussian_error)
     high = gaussian.value + max(at_most, WIDTH * gaussian_error, excess + WIDTH * stderr)
     drift = _drift(evidence, stderr)
@@ -268,7 +268,9 @@ def _screened(found: Judgement, evidence: Evidence) -> Judgement:
     """Held against the screens: what they see must be in the interval."""
     if evidence.serial.series:
         return found
-    missed = [hit for hit in evidence.screens if hit.p_value <= SCREEN and not _resolves(found, hit)]
+    missed = [
+        hit for hit in evidence.screens if hit.p_value <= SCREEN and not _resolves(found, hit)
+    ]
     if not missed:
         return found
     hit = max(missed, key=lambda hit: hit.information)
@@ -313,6 +315,7 @@ def with_critic(found: Judgement, critic: Estimate) -> Judgement:
     side, and takes the doubts about it away.
     """
     low, high = critic.interval
+    low = min(low, critic.value - WIDTH * critic.stderr)
     if low > found.high:
         warning = (
             f"a critic finds {critic.value:.2f} nats where neighbours and correlations show at "

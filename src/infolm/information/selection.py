@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def information_scores(
-    X: Any,  # noqa: N803 (as scikit-learn has it)
+    X: Any,
     y: Any,
     *,
     permutations: int = PERMUTATIONS,
@@ -59,7 +59,7 @@ def information_scores(
     return scores, p_values
 
 
-class InformationSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
+class InformationSelector(SelectorMixin, BaseEstimator):
     """Keeps the columns that share information with y.
 
     alpha: largest p-value, corrected for the number of columns, of those that are kept: the
@@ -74,8 +74,8 @@ class InformationSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self.permutations = permutations
         self.seed = seed
 
-    def fit(self, X: Any, y: Any) -> "InformationSelector":  # noqa: N803
-        X, y = validate_data(self, X, y, multi_output=True, ensure_min_samples=LEAST)  # noqa: N806
+    def fit(self, X: Any, y: Any) -> "InformationSelector":
+        X, y = validate_data(self, X, y, multi_output=True, ensure_min_samples=LEAST)
         self.scores_, self.pvalues_ = information_scores(
             X, y, permutations=self.permutations, seed=self.seed
         )
