@@ -311,8 +311,8 @@ def _blind(evidence: Evidence) -> str | None:
 def with_critic(found: Judgement, critic: Estimate) -> Judgement:
     """The judgement beside a lower bound that a critic has learnt.
 
-    A bound above the interval replaces it. A bound that is near the value confirms it from another
-    side, and takes the doubts about it away.
+    A bound above the interval replaces it; one above the value is the value. A bound that is near
+    the value confirms it from another side, and takes the doubts about it away.
     """
     low, high = critic.interval
     low = min(low, critic.value - WIDTH * critic.stderr)
@@ -329,13 +329,13 @@ def with_critic(found: Judgement, critic: Estimate) -> Judgement:
             lower_limit=True,
             of_value=(*found.of_value, warning),
         )
-    if found.lower_limit:
-        return replace(found, low=max(found.low, min(low, found.value)))
-    if abs(critic.value - found.value) > max(AGREED, AGREED_SHARE * found.value):
-        return found
-    return replace(
-        found, low=min(max(found.low, low), found.value), high=max(found.high, high), of_value=()
-    )
+    apart = abs(critic.value - found.value)
+    agreed = not found.lower_limit and apart <= max(AGREED, AGREED_SHARE * found.value)
+    if low > found.value:
+        found = replace(found, value=critic.value, low=low, high=max(found.high, critic.value))
+    elif found.lower_limit or agreed:
+        found = replace(found, low=max(found.low, min(low, found.value)))
+    return replace(found, high=max(found.high, high), of_value=()) if agreed else found
 
 
 @dataclass(frozen=True)
