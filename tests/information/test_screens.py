@@ -89,15 +89,25 @@ def test_nothing_is_seen_in_independent_columns():
     assert small <= 6
 
 
+@pytest.mark.parametrize("columns", [3, 12])  # by all sets, and by sets of three at most
+def test_columns_of_a_side_may_depend_on_each_other(columns):
+    rng = np.random.default_rng(11)
+    x, y = (0.4 * rng.standard_normal((400, columns)) + rng.standard_normal((400, 1)) for _ in "xy")
+    assert screen(x, y).p_value > 0.01
+
+
 def test_walsh_coefficients_by_brute_force():
     rng = np.random.default_rng(8)
     x, y = rng.choice([-1.0, 1.0], (64, 3)), rng.choice([-1.0, 1.0], (64, 2))
-    largest = max(
-        abs((x[:, np.array(a, bool)].prod(1) * y[:, np.array(b, bool)].prod(1)).mean())
-        for a in np.ndindex(2, 2, 2)
-        for b in np.ndindex(2, 2)
-        if any(a) and any(b)
-    )
+
+    def correlation(a, b):
+        """The covariance of two products of signs, scaled and as it is."""
+        p, q = x[:, np.array(a, bool)].prod(1), y[:, np.array(b, bool)].prod(1)
+        covariance = abs((p * q).mean() - p.mean() * q.mean())
+        return covariance / math.sqrt(p.var() * q.var()), covariance
+
+    sets = [(a, b) for a in np.ndindex(2, 2, 2) for b in np.ndindex(2, 2) if any(a) and any(b)]
+    _, largest = max(correlation(a, b) for a, b in sets)
     q = (1 + largest) / 2
     expected = math.log(2) + sum(s * math.log(s) for s in (q, 1 - q) if s > 0)
     assert _walsh(x, y).resolved == pytest.approx(1.1 * expected)

@@ -12,11 +12,10 @@ little. What one finds beyond the others is therefore taken as there, unless shu
 With G the Gaussian information of the normal scores, and E what nearest neighbours see in them
 beyond what they see in Gaussian rows of the same correlations (`Evidence`),
 
-    value = G + E / recovery,     or G alone where E is within its error
+    value = G + E,     or G alone where E is within its error.
 
-(and G + E where the recovery is below a half: there it would magnify chance).
-The interval holds those of both, and what drift says is still missing. Where all columns are
-discrete and the table is well filled, its counts lead.
+The interval holds those of both, up to G + E / recovery, and what drift says is still missing.
+Where all columns are discrete and the table is well filled, its counts lead.
 """
 
 import math
@@ -181,15 +180,14 @@ def _of_scores(evidence: Evidence) -> Judgement:
     share = max(near.recovery, LEAST_SHARE)
     # The share is that of one kind of dependence, so what it adds is counted twice upwards.
     at_most = (max(excess, of_ranks, 0.0) + WIDTH * excess_error) / share * (2 - share)
-    low = gaussian.value + excess - WIDTH * stderr
+    # What neighbours miss of a Gaussian they may not miss of other patterns, such as clusters.
+    low = min(gaussian.value + excess, near.value if seen else math.inf) - WIDTH * stderr
     if not seen or share <= 0.5:  # where neighbours see little, they are no ground for a low end
         low = min(low, gaussian.value - WIDTH * gaussian_error)
     high = gaussian.value + max(at_most, WIDTH * gaussian_error, excess + WIDTH * stderr)
     drift = _drift(evidence, stderr)
     found = Judgement(
-        value=max(
-            gaussian.value + (excess / (share if share > 0.5 else 1.0) if seen else 0.0), 0.0
-        ),
+        value=max(gaussian.value + (excess if seen else 0.0), 0.0),
         low=max(low, 0.0),
         high=max(high, 0.0) + drift.at_most + WIDTH**2 / (2 * evidence.serial.effective),
     )
@@ -335,6 +333,8 @@ def with_critic(found: Judgement, critic: Estimate) -> Judgement:
         found = replace(found, value=critic.value, low=low, high=max(found.high, critic.value))
     elif found.lower_limit or agreed:
         found = replace(found, low=max(found.low, min(low, found.value)))
+    elif found.low <= critic.value < found.value and found.of_value:
+        found = replace(found, value=critic.value)  # the critic need not assume what was missed
     return replace(found, high=max(found.high, high), of_value=()) if agreed else found
 
 

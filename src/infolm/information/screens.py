@@ -8,9 +8,11 @@ All work on the ranks of the columns, as uniform variables U in (0, 1), ties in 
   few functions of the other, sees oscillations of thousands of periods.
 - equal values: rows in which a column of x and one of y are nearer to each other than in shuffled
   pairs: copies, imputed and default values, which neighbours of few rows do not resolve.
-- signs: the Walsh coefficient of a set of columns of both sides is the mean of the product of their
-  sign(U - 1/2). A parity of signs is one coefficient. Up to `WALSH` columns all sets are tried at
-  once, by the fast Walsh-Hadamard transform; above, sets of three columns of a side at most.
+- signs: the Walsh coefficient of a set of columns is the mean of the product of their
+  sign(U - 1/2). That of a set of both sides, less the product of those of its two parts (columns
+  of one side may depend on each other), is 0 under independence. A parity of signs is one
+  coefficient. Up to `WALSH` columns all sets are tried at once, by the fast Walsh-Hadamard
+  transform; above, sets of three columns of a side at most.
 
 p-values are corrected for the number of coefficients looked at.
 """
@@ -45,6 +47,8 @@ MOST_ROWS = 4_000
 SHUFFLED_PAIRS = 20_000
 LEAST_EQUAL = 5
 """Rows that must be all but equal to count."""
+LEAST_FREE = 0.05
+"""Variance of a product of signs: below, it is all but constant."""
 TIED = 0.6
 """Of the rows: a column with fewer distinct values has no density to speak of."""
 
@@ -261,16 +265,18 @@ def _walsh(x: Array, y: Array) -> Hit:
     for bit in range(dx + dy):
         pair = table.reshape(-1, 2, 1 << bit)
         table = np.stack([pair[:, 0] + pair[:, 1], pair[:, 0] - pair[:, 1]], axis=1).reshape(-1)
-    of_both = np.abs(table.reshape(1 << dy, 1 << dx)[1:, 1:]) / samples
-    at = int(of_both.argmax())
-    b, a = np.unravel_index(at, of_both.shape)
+    means = table.reshape(1 << dy, 1 << dx) / samples
+    of_y, of_x = means[1:, :1], means[:1, 1:]
+    shared = np.abs(means[1:, 1:] - of_y * of_x)
+    scaled = shared / np.sqrt(np.maximum((1 - of_y**2) * (1 - of_x**2), LEAST_FREE))
+    b, a = np.unravel_index(int(scaled.argmax()), scaled.shape)
     columns = int(a + 1).bit_count() + int(b + 1).bit_count()
-    return _of_signs(float(of_both.max()), samples, of_both.size, columns)
+    return _of_signs(float(scaled[b, a]), float(shared[b, a]), samples, shared.size, columns)
 
 
 def _products(x: Array, y: Array) -> Hit:
     samples = len(x)
-    best, tried, columns = 0.0, 0, 2
+    best, shared, tried, columns = 0.0, 0.0, 0, 2
     singles, doubles = [_sets(side, 1) for side in (x, y)], [_sets(side, 2) for side in (x, y)]
     for a, b, count in (
         (singles[0], singles[1], 2),
@@ -282,13 +288,18 @@ def _products(x: Array, y: Array) -> Hit:
     ):
         if not a.shape[1] or not b.shape[1]:
             continue
-        largest = 0.0
-        for start in range(0, a.shape[1], 512):
-            largest = max(largest, float(np.abs(a[:, start : start + 512].T @ b).max()))
         tried += a.shape[1] * b.shape[1]
-        if largest / samples > best:
-            best, columns = largest / samples, count
-    return _of_signs(best, samples, tried, columns)
+        centred = b - b.mean(0)
+        free_b = np.maximum(1 - np.square(b.mean(0)), LEAST_FREE)
+        for start in range(0, a.shape[1], 512):
+            part = a[:, start : start + 512]
+            covariances = np.abs(part.T @ centred) / samples
+            free_a = np.maximum(1 - np.square(part.mean(0)), LEAST_FREE)
+            scaled = covariances / np.sqrt(np.outer(free_a, free_b))
+            at = np.unravel_index(int(scaled.argmax()), scaled.shape)
+            if scaled[at] > best:
+                best, shared, columns = float(scaled[at]), float(covariances[at]), count
+    return _of_signs(best, shared, samples, tried, columns)
 
 
 def _sets(signs: Array, size: int) -> npt.NDArray[np.float32]:
@@ -303,9 +314,9 @@ def _sets(signs: Array, size: int) -> npt.NDArray[np.float32]:
     return product
 
 
-def _of_signs(mean: float, samples: int, tried: int, columns: int) -> Hit:
-    z = mean * math.sqrt(samples)
-    p = min(1.0, 2 * tried * float(ndtr(-z)))
+def _of_signs(scaled: float, mean: float, samples: int, tried: int, columns: int) -> Hit:
+    """scaled: the correlation of two products of signs. mean: their covariance, no larger."""
+    p = min(1.0, 2 * tried * float(ndtr(-scaled * math.sqrt(samples))))
     sure, near = (max(mean - by / math.sqrt(samples), 0.0) for by in (2, 1))
     if columns == 2:
         return Hit(p, _of_coin(sure), _of_coin(near), SMOOTH)
