@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/panel.py
 
 CPU seconds of one core, so that other work on the machine counts little. Bars: KSG with all
-self-checks within 4 times the plain one, the whole panel under 60 s, memory linear in the rows: from
+self-checks within 4 times the plain one, the panel under 60 s, memory linear in the rows: from
 20,000 to 40,000 rows at most 2.2 times what the former needed beyond a small sample.
 """
 

@@ -159,7 +159,7 @@ def main() -> None:
             print(
                 f"| {task.name} | {form} | {record['truth']:.3f} | {record['value']:.3f} "
                 f"| {low:.3f} to {high:.3f} | {'yes' if holds else 'no'} "
-                f"| {record['warning'] or ''} | {record['seconds']:.1f} |",
+                f"| {'yes' if record['warning'] else ''} | {record['seconds']:.1f} |",
                 flush=True,
             )
 
