@@ -607,6 +607,324 @@ def _fill_fresh() -> None:
 _fill_fresh()
 
 
+# More tasks of many kinds, a second page on which nothing was tuned
+
+
+def ratio_mean(
+    sample: Sampler, log_ratio: Callable[[Array, Array], Array], rows: int = 400_000
+) -> float:
+    """The mean over many rows of ln p(x, y) / p(x) p(y): for densities that are known."""
+    x, y = sample(rows, np.random.default_rng(0))
+    return float(np.mean(log_ratio(x, y)))
+
+
+def normal_density(x: Array, mean: float | Array = 0.0, scale: float = 1.0) -> Array:
+    return np.exp(-0.5 * ((x - mean) / scale) ** 2) / (math.sqrt(2 * math.pi) * scale)
+
+
+def wrapped(columns: int, periods: int, width: float) -> tuple[float, Sampler]:
+    """y = periods (x_1 + ... + x_c) + w mod 1, all uniform, w up to `width`: I = -ln width."""
+
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        x = rng.random((n, columns))
+        return x, (periods * x.sum(1) + width * rng.random(n)) % 1
+
+    return -math.log(width), sample
+
+
+def angles(turns: int, kappa: float) -> tuple[float, Sampler]:
+    """Two points on circles; y's angle is x's times `turns` with von Mises noise.
+
+    I = ln 2 pi - H(noise) = kappa A - ln I_0(kappa), A = I_1 / I_0."""
+    from scipy.special import i0e, i1e
+
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        a = 2 * math.pi * rng.random(n)
+        b = turns * a + rng.vonmises(0, kappa, n)
+        return np.column_stack([np.cos(a), np.sin(a)]), np.column_stack([np.cos(b), np.sin(b)])
+
+    nats = kappa * i1e(kappa) / i0e(kappa) - (math.log(i0e(kappa)) + kappa)
+    return float(nats), sample
+
+
+def rates(shape: float) -> tuple[float, Sampler]:
+    """x gamma, y exponential with the rate x (a Pareto): I = psi(shape + 1) - ln shape."""
+    from scipy.special import digamma
+
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        x = rng.gamma(shape, size=n)
+        return x, rng.exponential(size=n) / x
+
+    return float(digamma(shape + 1) - math.log(shape)), sample
+
+
+def clayton(theta: float) -> tuple[float, Sampler]:
+    """A copula whose small values go together; one side with Pareto tails."""
+
+    def uniform(n: int, rng: Rng) -> tuple[Array, Array]:
+        u, w = rng.random((2, n))
+        v = (u**-theta * (w ** (-theta / (1 + theta)) - 1) + 1) ** (-1 / theta)
+        return u, v
+
+    def log_density(u: Array, v: Array) -> Array:
+        inner = u**-theta + v**-theta - 1
+        return math.log1p(theta) - (1 + theta) * np.log(u * v) - (2 + 1 / theta) * np.log(inner)
+
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        u, v = uniform(n, rng)
+        return u ** (-1 / 0.8), v
+
+    return ratio_mean(uniform, log_density), sample
+
+
+def seldom(share: float, noise: float) -> tuple[float, Sampler]:
+    """In a share of the rows y is x but for a little noise; else both are independent."""
+
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        x, y = rng.standard_normal((2, n))
+        tied = rng.random(n) < share
+        return x, np.where(tied, x + noise * y, y)
+
+    def log_ratio(x: Array, y: Array) -> Array:
+        wide = math.sqrt(1 + noise**2)
+        margin = share * normal_density(y, 0, wide) + (1 - share) * normal_density(y)
+        given = share * normal_density(y, x, noise) + (1 - share) * normal_density(y)
+        return np.log(given / margin)
+
+    return ratio_mean(sample, log_ratio), sample
+
+
+def squares(size: int, noise: float) -> tuple[float, Sampler]:
+    """y_i = x_i^2 with noise, in every one of several columns."""
+
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        x = rng.standard_normal((n, size))
+        return x, x**2 + noise * rng.standard_normal((n, size))
+
+    return size * signal_in_noise(normal_quantiles() ** 2, noise), sample
+
+
+def last_digit(n: int, rng: Rng) -> tuple[Array, Array]:
+    """x a number below 1,000, y its last digit: ln 10."""
+    x = rng.integers(0, 1000, n)
+    return x, x % 10
+
+
+def around(count: int, radius: float) -> tuple[float, Sampler]:
+    """x one of `count` classes in a mixed order; y normal about a place on a circle."""
+    order = np.random.default_rng(1).permutation(count)
+    at = 2 * math.pi * np.arange(count) / count
+    places = radius * np.column_stack([np.cos(at), np.sin(at)])
+
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        x = rng.integers(0, count, n)
+        return x, places[order[x]] + rng.standard_normal((n, 2))
+
+    def log_ratio(x: Array, y: Array) -> Array:
+        each = -0.5 * np.square(y[:, None] - places[order]).sum(2)
+        own = each[np.arange(len(x)), x]
+        return own - np.log(np.exp(each).mean(1))
+
+    return ratio_mean(sample, log_ratio, 100_000), sample
+
+
+def scales(columns: int) -> tuple[float, Sampler]:
+    """Independent normals times one scale that is 1 or 5: they share the scale alone."""
+
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        s = rng.choice([1.0, 5.0], (n, 1))
+        return s * rng.standard_normal((n, columns)), s * rng.standard_normal((n, columns))
+
+    def log_ratio(x: Array, y: Array) -> Array:
+        def log_density(size: int, squared: Array) -> Array:
+            parts = [-0.5 * squared / s**2 - size * math.log(s) for s in (1.0, 5.0)]
+            return np.logaddexp(*parts) - LN2
+
+        a, b = np.square(x).sum(1), np.square(y).sum(1)
+        return log_density(2 * columns, a + b) - log_density(columns, a) - log_density(columns, b)
+
+    return ratio_mean(sample, log_ratio), sample
+
+
+def clusters(n: int, rng: Rng) -> tuple[Array, Array]:
+    """Two round clusters, four standard deviations apart on both axes."""
+    side = 4.0 * rng.integers(0, 2, n)
+    return side + rng.standard_normal(n), side + rng.standard_normal(n)
+
+
+def clusters_truth() -> float:
+    def log_ratio(x: Array, y: Array) -> Array:
+        (a, b), (c, d) = ((normal_density(side), normal_density(side, 4.0)) for side in (x, y))
+        return np.log(2 * (a * c + b * d) / ((a + b) * (c + d)))
+
+    return ratio_mean(clusters, log_ratio)
+
+
+def clipped(rho: float) -> tuple[float, Sampler]:
+    """A Gaussian pair whose negative values are set to 0."""
+    from scipy.special import ndtr
+
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        x, y = gaussian(1, 1, [rho])[1](n, rng)
+        return np.maximum(x, 0), np.maximum(y, 0)
+
+    def log_ratio(x: Array, y: Array) -> Array:
+        x, y, rest = x[:, 0], y[:, 0], math.sqrt(1 - rho**2)
+        both = 0.25 + math.asin(rho) / (2 * math.pi)
+        found = np.empty(len(x))
+        for a, b in product((True, False), repeat=2):
+            here = ((x > 0) == a) & ((y > 0) == b)
+            u, v = x[here], y[here]
+            if a and b:
+                found[here] = np.log(normal_density(v, rho * u, rest) / normal_density(v))
+            elif a or b:
+                found[here] = np.log(ndtr(-rho * np.maximum(u, v) / rest) / 0.5)
+            else:
+                found[here] = math.log(both / 0.25)
+        return found
+
+    return ratio_mean(sample, log_ratio), sample
+
+
+def chain(kept: float) -> Sampler:
+    """Two independent series of 0 and 1 that keep their value with this probability."""
+
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        x, y = (np.cumsum(rng.random(n) > kept) + rng.integers(2) for _ in "xy")
+        return x % 2, y % 2
+
+    return sample
+
+
+def chaos(n: int, rng: Rng) -> tuple[Array, Array]:
+    """Two independent series of the logistic map: each row sets the next, by no correlation."""
+    x = np.empty((n, 2))
+    x[0] = rng.random(2)
+    for at in range(1, n):
+        x[at] = np.clip(3.99999 * x[at - 1] * (1 - x[at - 1]), 1e-9, 1 - 1e-9)
+    return x[:, 0], x[:, 1]
+
+
+def trends(n: int, rng: Rng) -> tuple[Array, Array]:
+    """Two series that oscillate slowly, each for itself, with noise as strong."""
+    time = np.arange(n) / n
+    x, y = (np.sin(2 * math.pi * (3 * time + rng.random())) + rng.standard_normal(n) for _ in "xy")
+    return x, y
+
+
+def _fill_strange() -> None:
+    for name, (truth, sample) in [
+        ("sum mod 1 of 1 + 1, width 0.3", wrapped(1, 1, 0.3)),
+        ("sum mod 1 of 2 + 1, width 0.3", wrapped(2, 1, 0.3)),
+        ("sum mod 1 of 3 + 1, width 0.3", wrapped(3, 1, 0.3)),
+        ("saw of 7 teeth", wrapped(1, 7, 0.2)),
+        ("saw of 40 teeth", wrapped(1, 40, 0.2)),
+        ("circles, one turn", angles(1, 4.0)),
+        ("circles, 3 turns", angles(3, 4.0)),
+        ("circles, 8 turns", angles(8, 4.0)),
+        ("rates, gamma 1", rates(1.0)),
+        ("rates, gamma 0.2", rates(0.2)),
+        ("Clayton copula, Pareto", clayton(2.0)),
+        ("y = x in 5 % of the rows, noise 0.001", seldom(0.05, 1e-3)),
+        ("y = x in 30 % of the rows, noise 0.01", seldom(0.3, 1e-2)),
+        ("y = x in 30 % of the rows", (math.inf, seldom(0.3, 1e-14)[1])),
+        ("squares in 4 + 4 columns", squares(4, 1.0)),
+        ("squares in 10 + 10 columns", squares(10, 1.0)),
+        ("last digit", (math.log(10), last_digit)),
+        ("8 classes around a circle", around(8, 3.0)),
+        ("one scale, 1 + 1", scales(1)),
+        ("one scale, 5 + 5", scales(5)),
+        ("two clusters", (clusters_truth(), clusters)),
+        ("clipped Gaussian, rho 0.8", clipped(0.8)),
+        ("product of 2 columns, noise 0.5", _product_task(2, 0.5)),
+        ("product of 3 columns, noise 0.5", _product_task(3, 0.5)),
+        ("mixed order of 50 classes", discrete(diagonal(50, 0.6)[_mixed(50)])),
+        ("parity of 5 of 10 bits, 1 of 10 wrong", bits(10, 5, 0.1)),
+        ("a rare common jump", (_coin_entropy(0.02), _jump)),
+        ("Student t(1) 4+4", student(4, 1)),
+        ("the same column twice", (gaussian(1, 1, [0.7])[0], _again)),
+        ("noise 0.03 in 3 + 3 columns", _turned_task(0.03)),
+    ]:
+        add("strange", name, truth, sample)
+    for name, sample in [
+        ("Cauchy and a rare bit", _rare_bit),
+        ("counts and heavy tails, independent", _counts_and_tails),
+        ("10 + 10 columns of heavy tails, independent", _tails),
+        ("series of bits, independent", chain(0.95)),
+        ("logistic maps, independent", chaos),
+        ("slow oscillations, independent", trends),
+        ("rounded columns 4 + 4, independent", _rounded_columns),
+    ]:
+        add("strange", name, 0.0, sample)
+
+
+def _product_task(columns: int, noise: float) -> tuple[float, Sampler]:
+    """y the product of normal columns, with noise."""
+    rng = np.random.default_rng(2)
+    signal = rng.standard_normal((2_000_000, columns)).prod(1)
+
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        x = rng.standard_normal((n, columns))
+        return x, x.prod(1) + noise * rng.standard_normal(n)
+
+    return signal_in_noise(np.clip(signal, -40, 40), noise), sample
+
+
+def _mixed(size: int) -> Array:
+    return np.random.default_rng(3).permutation(size)
+
+
+def _coin_entropy(p: float) -> float:
+    return -p * math.log(p) - (1 - p) * math.log(1 - p)
+
+
+def _jump(n: int, rng: Rng) -> tuple[Array, Array]:
+    """In one row of fifty both x and y are 20 above what they would be."""
+    up = 20.0 * (rng.random(n) < 0.02)
+    return up + rng.standard_normal(n), up + rng.standard_normal(n)
+
+
+def _again(n: int, rng: Rng) -> tuple[Array, Array]:
+    """x holds one column three times, in other units."""
+    x, y = gaussian(1, 1, [0.7])[1](n, rng)
+    return np.column_stack([x, 2 * x + 1, -x]), y
+
+
+def _turned_task(noise: float) -> tuple[float, Sampler]:
+    """y is x turned in space, with a little noise."""
+    turn = np.linalg.qr(np.random.default_rng(4).standard_normal((3, 3)))[0]
+
+    def sample(n: int, rng: Rng) -> tuple[Array, Array]:
+        x = rng.standard_normal((n, 3))
+        return x, x @ turn + noise * rng.standard_normal((n, 3))
+
+    return 1.5 * math.log1p(noise**-2), sample
+
+
+def _rare_bit(n: int, rng: Rng) -> tuple[Array, Array]:
+    y = rng.random(n) < 0.03
+    y[:2] = [True, False]
+    return rng.standard_cauchy(n), y.astype(int)
+
+
+def _counts_and_tails(n: int, rng: Rng) -> tuple[Array, Array]:
+    x = np.column_stack([rng.poisson(0.7, n), rng.pareto(0.9, n)])
+    return x, np.column_stack([rng.geometric(0.3, n), rng.standard_t(1, n)])
+
+
+def _tails(n: int, rng: Rng) -> tuple[Array, Array]:
+    """Columns of a side share a scale; the sides share nothing."""
+    x, y = (rng.standard_normal((n, 10)) / np.sqrt(rng.gamma(0.5, size=(n, 1))) for _ in "xy")
+    return x, y
+
+
+def _rounded_columns(n: int, rng: Rng) -> tuple[Array, Array]:
+    return np.round(2 * rng.standard_normal((n, 4))), np.round(rng.exponential(3, (n, 4)))
+
+
+_fill_strange()
+
+
 # The battery
 
 

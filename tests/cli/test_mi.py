@@ -220,14 +220,19 @@ def test_a_text_by_distance(infolm, tmp_path):
     words = np.random.default_rng(3).choice(["a", "b", "c"], 3_000)
     (tmp_path / "words.txt").write_text(" ".join(words))
     quick = ("--length", 2, "--distances", "0,8", "--plot", "by.png", *QUICK)
-    done = infolm("mi", "words.txt", *quick, "--json")
+    (tmp_path / "repeated.txt").write_text(" ".join(np.repeat(words[:1_500], 2)))
+    done = infolm("mi", "words.txt", "--beside", "repeated.txt", *quick, "--json")
     assert done.code == 0, done.err
-    found = json.loads(done.out)["distances"]
-    assert [each["gap"] for each in found] == [0, 8]
+    result = json.loads(done.out)
+    (other,) = result["beside"]
+    for each in (result, other):
+        assert [gap["gap"] for gap in each["distances"]] == [0, 8]
+    assert (result["text"], other["text"]) == ("words.txt", "repeated.txt")
     assert (tmp_path / "by.png").stat().st_size > 1_000
     done = infolm("mi", "words.txt", "--distances", "0,8", "--gap", 1)
     one_sentence(done, "--gap is one distance")
     one_sentence(infolm("mi", "words.txt", "--distances", "0,x"), "whole numbers")
+    one_sentence(infolm("mi", "words.txt", "--beside", "words.txt"), "--beside is for --distances")
 
 
 def test_help_shows_both_forms(infolm):

@@ -154,3 +154,30 @@ def test_p_values_of_independent_pairs_are_not_small_too_often():
 def test_the_same_seed_gives_the_same():
     x, y = ring(np.random.default_rng(14), 300)
     assert answer(x, y, seed=3) == answer(x, y, seed=3)
+
+
+def test_a_class_beside_a_continuous_column():
+    """Three classes two standard deviations apart: 0.619 nats, without a warning; the classes need
+    no order."""
+    rng = np.random.default_rng(31)
+    classes = rng.integers(0, 3, 800)
+    y = 2 * np.array([1, 2, 0])[classes] + rng.standard_normal(800)
+    found = answer(classes, y)
+    assert found.warning is None
+    assert holds(found, 0.619)
+    assert found.value == pytest.approx(0.619, abs=0.08)
+
+
+def test_rows_that_are_copies_of_each_other_across_the_sides():
+    rng = np.random.default_rng(32)
+    x, y = rng.standard_normal((2, 200))
+    y[:60] = x[:60]
+    found = answer(x, y)
+    assert found.kind == "at least"
+    assert "near equality" in found.warning
+
+
+def test_a_dozen_rows_are_too_few_but_no_error():
+    x = np.arange(12.0)
+    found = answer(x, x[::-1] ** 2)
+    assert "too few" in found.warning

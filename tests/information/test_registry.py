@@ -218,14 +218,30 @@ def test_only_neural_estimators_import_torch():
     assert subprocess.run([sys.executable, "-c", script]).returncode == 0
 
 
-def test_data_frames_are_rows_by_the_arrow_interface():
-    pyarrow = pytest.importorskip("pyarrow")
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((100, 2))
+@pytest.mark.parametrize("library", ["pandas", "pyarrow", "polars"])
+def test_data_frames_are_rows_by_the_arrow_interface(library):
+    module = pytest.importorskip(library)
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((40, 2))
     words = np.where(x[:, 0] > 0, "up", "down")
-    frame = pyarrow.table({"a": x[:, 0], "b": x[:, 1], "c": words})
-    expected = np.column_stack([x, words == "up"])
-    np.testing.assert_allclose(rows(frame, "x"), expected)
-    holes = pyarrow.table({"a": ["u", None, "v"]})
-    with pytest.raises(InfolmError, match="misses values"):
+    made = {"pandas": "DataFrame", "pyarrow": "table", "polars": "DataFrame"}[library]
+    frame = getattr(module, made)({"a": x[:, 0], "b": x[:, 1] > 0, "c": words})
+    expected = np.column_stack([x[:, 0], x[:, 1] > 0, x[:, 0] > 0])
+    np.testing.assert_array_equal(rows(frame, "x"), expected)
+    np.testing.assert_array_equal(rows(frame["a"], "x"), x[:, :1])
+    np.testing.assert_array_equal(rows(frame["c"], "x"), expected[:, 2:])
+    holes = getattr(module, made)({"a": ["u", None, "v"]})
+    with pytest.raises(InfolmError, match="column 'a' of x misses values"):
         rows(holes, "x")
+    days = getattr(module, made)({"a": np.array(["2020-01-01", "2021-01-01"], "datetime64[ms]")})
+    with pytest.raises(InfolmError, match="column 'a' of x does not hold numbers but timestamp"):
+        rows(days, "x")
+
+
+def test_categories_booleans_and_narrow_tensors_are_numbers():
+    pandas = pytest.importorskip("pandas")
+    words = pandas.Series(["b", "a", "b"]).astype("category")
+    np.testing.assert_array_equal(rows(words, "x"), [[1], [0], [1]])
+    np.testing.assert_array_equal(rows([True, False, True], "x"), [[1], [0], [1]])
+    narrow = torch.tensor([0.5, 1.0, -2.0], dtype=torch.bfloat16, requires_grad=True)
+    np.testing.assert_array_equal(rows(narrow, "x"), [[0.5], [1.0], [-2.0]])

@@ -7,13 +7,13 @@ import pytest
 from scipy.special import ndtr
 
 from infolm.information.ranks import random_scores
-from infolm.information.screens import _of_resultant, _walsh, screened
+from infolm.information.screens import _of_resultant, _walsh, screened, strongest
 
 
 def screen(x, y, seed=0):
     rng = np.random.default_rng(seed)
     x, y = (np.asarray(side, float).reshape(len(side), -1) for side in (x, y))
-    return screened(x, y, *(ndtr(random_scores(side, rng)) for side in (x, y)))
+    return strongest(*screened(x, y, *(ndtr(random_scores(side, rng)) for side in (x, y))))
 
 
 @pytest.mark.parametrize("periods", [3, 40, 1_000])
@@ -49,6 +49,32 @@ def test_a_checkerboard_is_a_fine_pattern():
     assert "pattern" in hit.what
 
 
+def test_near_equality_of_a_part_of_the_rows_is_seen():
+    """A tenth of the rows are equal, the others independent: the event alone is worth more than a
+    third of q ln(q / f)."""
+    rng = np.random.default_rng(7)
+    x, y = rng.standard_normal((2, 300))
+    y[:30] = x[:30]
+    hit = screen(x, y)
+    assert hit.p_value < 1e-6
+    assert "near equality" in hit.what
+    assert 0.1 < hit.information < 0.1 * math.log(0.1 * 300 * 66)
+
+
+def test_a_bit_tells_no_more_of_a_column_than_it_can():
+    """Sign of a Gaussian's first column, the second beside it: no screen claims more than the truth
+    (0.267 nats), which holds for few values too."""
+    rng = np.random.default_rng(9)
+    x = rng.standard_normal(1_000)
+    y = 0.8 * x + 0.6 * rng.standard_normal(1_000)
+    p = ndtr(0.8 * y / 0.6)
+    truth = np.mean(math.log(2) + p * np.log(p) + (1 - p) * np.log1p(-p))
+    rows = (x > 0).astype(float)[:, None], y[:, None]
+    hits = screened(*rows, *(ndtr(random_scores(side, rng)) for side in rows))
+    assert strongest(*hits).p_value < 1e-20
+    assert max(hit.information for hit in hits) <= truth + 0.02
+
+
 def test_nothing_is_seen_in_independent_columns():
     """The p-values are no smaller than they should be: of 30, 1.5 are expected below 0.05, at
     most 6 with a probability of 0.999."""
@@ -63,15 +89,25 @@ def test_nothing_is_seen_in_independent_columns():
     assert small <= 6
 
 
+@pytest.mark.parametrize("columns", [3, 12])  # by all sets, and by sets of three at most
+def test_columns_of_a_side_may_depend_on_each_other(columns):
+    rng = np.random.default_rng(11)
+    x, y = (0.4 * rng.standard_normal((400, columns)) + rng.standard_normal((400, 1)) for _ in "xy")
+    assert screen(x, y).p_value > 0.01
+
+
 def test_walsh_coefficients_by_brute_force():
     rng = np.random.default_rng(8)
     x, y = rng.choice([-1.0, 1.0], (64, 3)), rng.choice([-1.0, 1.0], (64, 2))
-    largest = max(
-        abs((x[:, np.array(a, bool)].prod(1) * y[:, np.array(b, bool)].prod(1)).mean())
-        for a in np.ndindex(2, 2, 2)
-        for b in np.ndindex(2, 2)
-        if any(a) and any(b)
-    )
+
+    def correlation(a, b):
+        """The covariance of two products of signs, scaled and as it is."""
+        p, q = x[:, np.array(a, bool)].prod(1), y[:, np.array(b, bool)].prod(1)
+        covariance = abs((p * q).mean() - p.mean() * q.mean())
+        return covariance / math.sqrt(p.var() * q.var()), covariance
+
+    sets = [(a, b) for a in np.ndindex(2, 2, 2) for b in np.ndindex(2, 2) if any(a) and any(b)]
+    _, largest = max(correlation(a, b) for a, b in sets)
     q = (1 + largest) / 2
     expected = math.log(2) + sum(s * math.log(s) for s in (q, 1 - q) if s > 0)
     assert _walsh(x, y).resolved == pytest.approx(1.1 * expected)

@@ -145,6 +145,14 @@ def mi(
             rich_help_panel=OF_TEXT,
         ),
     ] = None,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Another text, measured and drawn likewise, with --distances.",
+            rich_help_panel=OF_TEXT,
+        ),
+    ] = None,
     stride: Annotated[
         int | None,
         typer.Option(
@@ -236,15 +244,18 @@ def mi(
         for option, wanted in (("given", given), ("transfer", transfer), ("prove", prove)):
             if wanted:
                 raise InfolmError(f"--{option} is for samples X and Y: name Y too")
+        if beside and distances is None:
+            raise InfolmError("--beside is for --distances: leave it out, or say which distances")
         if distances is not None:
-            gaps = _gaps(distances, gap)
-            result = _mi_by_distance(x, names, reading, segments, settings, unit, gaps, plot)
+            gaps, texts = _gaps(distances, gap), [x, *(beside or [])]
+            found = _mi_by_distance(texts, names, reading, segments, settings, unit, gaps, plot)
             if not as_json:
-                _print_distances(result)
+                _print_distances(found)
+            result = found[0] | ({"beside": found[1:]} if beside else {})
         else:
             result = _mi_of_text(x, names, reading, segments, settings, unit, quiet=as_json)
     else:
-        for option in {**reading, **segments, **_given(distances=distances)}:
+        for option in {**reading, **segments, **_given(distances=distances, beside=beside)}:
             raise InfolmError(f"--{option} is for a text: leave it out, or leave Y out")
         if history is not None and not transfer:
             raise InfolmError("--history is for --transfer: leave it out")
@@ -480,7 +491,8 @@ class _OfSamples:
 def _print_answer(answer: "Answer") -> None:
     print(f"{answer.verdict[0].upper()}{answer.verdict[1:]}.")
     if answer.kind != "none":
-        print(f"Independence: p = {answer.p_value:.2g}, by permutations.")
+        p = answer.p_value
+        print(f"Independence: p {f'= {p:.2g}' if p >= 1e-4 else '< 0.0001'}.")
     if answer.kind == "about":
         print(f"As much as a correlation of {answer.normalised:.2f} between Gaussians.")
     if answer.warning:
@@ -557,7 +569,7 @@ def _gaps(distances: str, gap: int | None) -> list[int]:
 
 
 def _mi_by_distance(
-    source: str,
+    sources: list[str],
     names: list[str],
     reading: dict[str, Any],
     segments: dict[str, Any],
@@ -565,77 +577,85 @@ def _mi_by_distance(
     unit: "Unit",
     gaps: list[int],
     plot: Path | None,
-) -> dict[str, Any]:
-    """The same measure at several gaps; the text is read once."""
+) -> list[dict[str, Any]]:
+    """The same measure at several gaps, of each text; a text is read once."""
     from infolm.console import StageBars
     from infolm.evaluation.generated import BMI_BOUND, check_text, read_text, text_information
 
     bounds = names[:1] or [BMI_BOUND]
     for gap in gaps:
         check_text(bounds, gap=gap, **segments)
+    results = []
     with StageBars() as stages:
-        text = read_text(source, **reading, report=stages)
-        found = [
-            text_information(text, bounds, gap=gap, **segments, report=stages, **settings).to(unit)
-            for gap in gaps
-        ]
-    result = {
-        "text": text.name,
-        "split": text.split,
-        "distances": [each.as_dict() for each in found],
-    }
-    if plot:
-        _draw_distances(result, plot)
-    return result
-
-
-def _print_distances(result: dict[str, Any]) -> None:
-    lines = []
-    for each in result["distances"]:
-        (estimate,) = each["estimates"]
-        exact = "" if each["exact"] is None else _decimal(each["exact"])
-        interval = " to ".join(map(_decimal, estimate["interval"]))
-        lines.append(
-            [
-                *(f"{each['gap']:,}", _decimal(estimate["value"]), interval),
-                *(_decimal(estimate["permuted"]), exact),
+        texts = [read_text(source, **reading, report=stages) for source in sources]
+        for text in texts:
+            found = [
+                text_information(text, bounds, gap=gap, **segments, report=stages, **settings)
+                for gap in gaps
             ]
-        )
-    first = result["distances"][0]
+            measured = [each.to(unit).as_dict() for each in found]
+            results.append({"text": text.name, "split": text.split, "distances": measured})
+    if plot:
+        _draw_distances(results, plot)
+    return results
+
+
+def _print_distances(results: list[dict[str, Any]]) -> None:
+    lines = []
+    for result in results:
+        for each in result["distances"]:
+            (estimate,) = each["estimates"]
+            exact = "" if each["exact"] is None else _decimal(each["exact"])
+            interval = " to ".join(map(_decimal, estimate["interval"]))
+            lines.append(
+                [
+                    *(result["text"], f"{each['gap']:,}", _decimal(estimate["value"]), interval),
+                    *(_decimal(estimate["permuted"]), exact),
+                ]
+            )
+    first = results[0]["distances"][0]
     print(
         f"mutual information in {first['unit']} of segments of {first['length']} tokens by distance"
     )
     print_table(
-        ["tokens between", "value", "95% interval", "shuffled", "exact"],
+        ["text", "tokens between", "value", "95% interval", "shuffled", "exact"],
         lines,
-        right={0, 1, 2, 3, 4},
+        right={1, 2, 3, 4, 5},
     )
 
 
-def _draw_distances(result: dict[str, Any], path: Path) -> None:
-    """Information against distance, both on a log scale; a distance of 0 is drawn at 1/2."""
+def _draw_distances(results: list[dict[str, Any]], path: Path) -> None:
+    """Information against distance, both on a log scale; a distance of 0 is drawn at 1/2.
+
+    Values that are not above `least` nats, which chance gives too, are drawn there.
+    """
     import matplotlib as mpl
 
     mpl.use("agg")
     from matplotlib import pyplot as plt
 
-    found = result["distances"]
-    places = [max(each["gap"], 0.5) for each in found]
-    values = [max(each["estimates"][0]["value"], 1e-4) for each in found]
-    ends = [each["estimates"][0]["interval"] for each in found]
-    figure, panel = plt.subplots(figsize=(6, 4))
-    panel.loglog(places, values, "o-", label=found[0]["estimates"][0]["estimator"])
-    lows, highs = ([max(end[side], 1e-4) for end in ends] for side in (0, 1))
-    panel.fill_between(places, lows, highs, alpha=0.2)
-    if found[0]["exact"] is not None:
-        exact = [max(each["exact"], 1e-4) for each in found]
-        panel.loglog(places, exact, "k--", lw=1, label="exact")
+    least = 1e-4
+    figure, panel = plt.subplots(figsize=(6.4, 4.2))
+    for at, result in enumerate(results):
+        found, colour = result["distances"], f"C{at}"
+        places = [max(each["gap"], 0.5) for each in found]
+        read = [each["estimates"][0] for each in found]
+        values = [max(each["value"], least) for each in read]
+        panel.loglog(places, values, "o-", ms=4, color=colour, label=result["text"])
+        lows, highs = ([max(each["interval"][side], least) for each in read] for side in (0, 1))
+        panel.fill_between(places, lows, highs, alpha=0.15, color=colour, lw=0)
+        if found[0]["exact"] is not None:
+            exact = [max(each["exact"], least) for each in found]
+            label = f"{result['text']}, exact"
+            panel.loglog(places, exact, "--", color=colour, lw=1, label=label)
+    first = results[0]["distances"][0]
     panel.set(
         xlabel="tokens between the segments",
-        ylabel=f"mutual information, {found[0]['unit']}",
-        title=result["text"],
+        ylabel=f"mutual information, {first['unit']}",
+        title=f"segments of {first['length']} tokens, by {first['estimates'][0]['estimator']}",
     )
-    panel.legend(frameon=False)
+    panel.set_ylim(bottom=least)
+    panel.legend(frameon=False, fontsize=8)
     panel.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(path, dpi=150)

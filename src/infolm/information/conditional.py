@@ -12,12 +12,14 @@ With a constant Z it is KSG 1. Discrete columns, by the entropies of Miller and 
 The transfer entropy of a series X to Y (Schreiber, 2000) is what the past of X tells about the
 next y beyond the past of Y: I(X_{t-h+1..t}; Y_{t+1} | Y_{t-h+1..t}).
 
-The p-value of conditional independence permutes x among rows of nearly the same z (Runge, 2018);
-that of transfer shuffles blocks of the series X.
+The p-value of conditional independence permutes x among rows of nearly the same z (Runge, 2018).
+Nearly the same is not the same: where z all but sets x, rows that take the x of a neighbour lose
+what x and y share by z, and too many true hypotheses are refuted. So x moves along its local slope,
+
+    x*_i = x_j + B_i (z_i - z_j),    B_i by least squares over the neighbours of z_i.
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,15 +35,18 @@ from infolm.information.exact import gaussian_information
 from infolm.information.nearest import neighbourhoods
 from infolm.information.panel import ALPHA, WIDTH, Answer
 from infolm.information.ranks import random_scores
-from infolm.information.serial import block_shuffled, serial
+from infolm.information.serial import serial
 
 Rows = npt.NDArray[Any]
 
 NEIGHBOURS = 5
 PERMUTATIONS = 99
-PERMUTED_ROWS = 1_000
 DISTINCT = 0.05
 """Of the rows: columns with at most this share of distinct values are counted."""
+FITTED = 20
+"""Neighbours from which a local slope is taken."""
+CONTINUOUS = 0.6
+"""Of the rows: columns with at least this share of distinct values have slopes."""
 OFF = 0.1
 """Nats of bias on Gaussian rows that are worth a warning."""
 
@@ -82,14 +87,8 @@ def conditional_information(
     c = rows(z, "z")
     if len(c) != len(a):
         raise InfolmError(f"z has {len(c):,} rows and x has {len(a):,}: row i of all is one sample")
-    rng = np.random.default_rng(seed)
-    beside = _neighbours_in(random_scores(c, rng), neighbours)
-
-    def permuted() -> npt.NDArray[np.intp]:
-        return _among(beside, rng)
-
     dependent = serial(a, b).warning if serial(a, c).series or serial(b, c).series else None
-    return _answer(a, b, c, neighbours, permutations, rng, permuted, dependent)
+    return _answer(a, b, c, neighbours, permutations, np.random.default_rng(seed), dependent)
 
 
 def transfer_entropy(
@@ -105,15 +104,9 @@ def transfer_entropy(
     a, b = pairs(x, y, at_least=50 + history)
     if history < 1:
         raise InfolmError(f"a history has one row at least, not {history}")
-    rng = np.random.default_rng(seed)
     past_x, past_y = (_past(side, history) for side in (a, b))
-    length = max(serial(past_x, past_x).step, history)
-
-    def permuted() -> npt.NDArray[np.intp]:
-        order: npt.NDArray[np.intp] = block_shuffled(np.arange(len(past_x)), length, rng)
-        return order
-
-    return _answer(past_x, b[history:], past_y, neighbours, permutations, rng, permuted, None)
+    rng = np.random.default_rng(seed)
+    return _answer(past_x, b[history:], past_y, neighbours, permutations, rng, None)
 
 
 def _past(x: Rows, history: int) -> Rows:
@@ -129,7 +122,6 @@ def _answer(
     k: int,
     permutations: int,
     rng: np.random.Generator,
-    permuted: Callable[[], npt.NDArray[np.intp]],
     of_rows: str | None,
 ) -> Answer:
     samples = len(x)
@@ -137,6 +129,8 @@ def _answer(
         len(np.unique(column)) <= DISTINCT * samples for side in (x, y, z) for column in side.T
     )
     warning = None
+    sx, sy, sz = (random_scores(side, rng) for side in (x, y, z))
+    beside = _neighbours_in(sz, k)
     if discrete:
         value, cells = counted(x, y, z)
         spread = _local_spread(x, y, z)
@@ -144,11 +138,10 @@ def _answer(
         if samples < PAIRS_PER_CELL * cells:
             warning = f"undersampled: {samples:,} rows fall into {cells:,} cells"
 
-        def statistic(order: npt.NDArray[np.intp]) -> float:
-            return counted(x[order], y, z)[0]
+        def permuted() -> float:
+            return counted(x[_among(beside, rng)], y, z)[0]
 
     else:
-        sx, sy, sz = (random_scores(side, rng) for side in (x, y, z))
         local = frenzel_pompe(sx, sy, sz, k)
         value, stderr = float(local.mean()), float(local.std() * math.sqrt(2 / samples))
         bias, gaussian = _trial(sx, sy, sz, k, rng)
@@ -157,10 +150,15 @@ def _answer(
         elif gaussian - WIDTH * stderr > value - bias + OFF:
             warning = f"a Gaussian of these correlations has {gaussian:.2f} nats"
 
-        def statistic(order: npt.NDArray[np.intp]) -> float:
-            return float(frenzel_pompe(sx[order], sy, sz, k).mean())
+        slopes = _slopes(sx, sz, x, z)
 
-    above = sum(statistic(permuted()) >= value for _ in range(permutations))
+        def permuted() -> float:
+            order = _among(beside, rng)
+            moved = sx[order] + np.einsum("nzx,nz->nx", slopes, sz - sz[order])
+            # As scores again: neighbours see whether the values are evenly spaced.
+            return float(frenzel_pompe(random_scores(moved, rng), sy, sz, k).mean())
+
+    above = sum(permuted() >= value for _ in range(permutations))
     p_value = (above + 1) / (permutations + 1)
     low, high = (min(value, value - bias), max(value, value - bias))
     interval = (
@@ -212,14 +210,32 @@ def _neighbours_in(z: Array, count: int) -> npt.NDArray[np.intp]:
     return found
 
 
+def _slopes(sx: Array, sz: Array, x: Rows, z: Rows) -> Array:
+    """The local slopes B of the scores of x in those of z, (N, Dz, Dx); 0 where values repeat."""
+    samples, width = sz.shape
+    count = min(FITTED + 2 * width, samples - 1)
+    repeated = any(len(np.unique(each)) < CONTINUOUS * samples for each in (*x.T, *z.T))
+    if repeated or count <= 2 * width:
+        return np.zeros((samples, width, sx.shape[1]))
+    near = _neighbours_in(sz, count)
+    dz, dx = (side[near] - side[near].mean(1, keepdims=True) for side in (sz, sx))
+    square = np.einsum("nkz,nkw->nzw", dz, dz)
+    ridge = 1e-6 * np.trace(square, axis1=1, axis2=2)[:, None, None] * np.eye(width)
+    return np.linalg.solve(square + ridge, np.einsum("nkz,nkx->nzx", dz, dx))
+
+
 def _among(beside: npt.NDArray[np.intp], rng: np.random.Generator) -> npt.NDArray[np.intp]:
-    """For each row another of nearly the same z, each used once where that can be."""
-    samples, count = beside.shape
-    used = np.zeros(samples, bool)
-    order = np.empty(samples, np.intp)
+    """Rows in random pairs of nearly the same z, each in the place of the other.
+
+    No row is used twice, which neighbours would see; the few that find no partner stay.
+    """
+    order = np.arange(len(beside))
+    free = np.ones(len(beside), bool)
     choices = rng.permuted(beside, axis=1)
-    for row in rng.permutation(samples):
-        free = choices[row][~used[choices[row]]]
-        order[row] = free[0] if len(free) else choices[row][rng.integers(count)]
-        used[order[row]] = True
+    for row in rng.permutation(len(beside)):
+        partners = choices[row][free[choices[row]]]
+        if free[row] and len(partners):
+            other = partners[0]
+            order[row], order[other] = other, row
+            free[row] = free[other] = False
     return order

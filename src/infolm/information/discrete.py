@@ -180,7 +180,7 @@ def _estimate(
 
 def table_interval(table: Table, seed: int) -> tuple[float, float, float, float]:
     """The value of Miller and Madow, its standard error, and the ends of the interval."""
-    stderr, shuffle = _stderr(table), table.shuffled(seed)
+    stderr, shuffle = table_stderr(table), table.shuffled(seed)
     plain, corrected = table.plug_in(), table.miller_madow()
     centres = (plain, plain - shuffle.plug_in(), corrected, corrected - shuffle.miller_madow())
     low = min(centres) - half_width(stderr)
@@ -188,7 +188,7 @@ def table_interval(table: Table, seed: int) -> tuple[float, float, float, float]
     return corrected, stderr, max(low, 0.0), high
 
 
-def _stderr(table: Table) -> float:
+def table_stderr(table: Table) -> float:
     """sqrt(Var[local] / N + f / 2N^2), f the degrees of freedom of the table.
 
     The first is the delta method. It vanishes at independence, where 2N I is chi-square with f

@@ -85,9 +85,11 @@ def rows(data: Any, name: str) -> npt.NDArray[Any]:
     data: (N,) or (N, D); a torch tensor may lie on any device and carry gradients.
     """
     if hasattr(data, "detach"):
-        data = data.detach().cpu().numpy()
+        data = data.detach().cpu()
+        # NumPy has no bfloat16.
+        data = (data.float() if "bfloat16" in str(data.dtype) else data).numpy()
     if hasattr(data, "__arrow_c_stream__"):
-        data = _of_frame(data, name)
+        data = _of_arrow(data, name)
     array = np.asarray(data)
     if array.ndim == 1:
         array = array[:, None]
@@ -97,6 +99,8 @@ def rows(data: Any, name: str) -> npt.NDArray[Any]:
         )
     if array.dtype.kind not in "biuf":
         raise InfolmError(f"{name} does not hold numbers but {array.dtype}: encode it as numbers")
+    if array.dtype.kind == "b":
+        array = array.astype(np.uint8)
     if not np.isfinite(array).all():
         row, column = np.argwhere(~np.isfinite(array))[0]
         raise InfolmError(
@@ -110,24 +114,41 @@ def rows(data: Any, name: str) -> npt.NDArray[Any]:
     return array
 
 
-def _of_frame(data: Any, name: str) -> npt.NDArray[Any]:
-    """The columns of a data frame that speaks Arrow (pandas, polars, PyArrow); words as codes."""
+def _of_arrow(data: Any, name: str) -> npt.NDArray[Any]:
+    """A data frame, a table or a series that speaks Arrow (pandas, polars, PyArrow), as (N, D).
+
+    Words and categories become codes.
+    """
     try:
         import pyarrow
     except ImportError:
         return np.asarray(data)
-    table = pyarrow.table(data) if not hasattr(data, "chunk") else data
-    if not hasattr(table, "column_names"):  # a series, or an array
-        return np.asarray(data)
-    columns = []
-    for label in table.column_names:
-        cells = np.asarray(table.column(label).to_pylist())
-        if cells.dtype.kind == "U":
-            cells = np.unique(cells, return_inverse=True)[1]
-        if cells.dtype == object:
-            raise InfolmError(f"column '{label}' of {name} misses values: drop those rows")
-        columns.append(cells)
-    return np.stack(columns, axis=1)
+    stream = pyarrow.chunked_array(data)
+    if not pyarrow.types.is_struct(stream.type):
+        return _of_cells(stream, name)[:, None]
+    labels = [field.name for field in stream.type]
+    columns = [
+        _of_cells(cells, f"column '{label}' of {name}")
+        for label, cells in zip(labels, stream.flatten(), strict=True)
+    ]
+    return np.stack(columns, axis=1) if columns else np.empty((len(stream), 0))
+
+
+def _of_cells(cells: Any, name: str) -> npt.NDArray[Any]:
+    """The numbers of one Arrow column (N,); words as the codes of their order."""
+    import pyarrow
+
+    if cells.null_count:
+        raise InfolmError(f"{name} misses values: drop those rows")
+    kind = cells.type.value_type if pyarrow.types.is_dictionary(cells.type) else cells.type
+    if pyarrow.types.is_decimal(kind):
+        cells = cells.cast(pyarrow.float64())
+    values: npt.NDArray[Any] = cells.to_numpy()
+    if kind in (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view()):
+        return np.unique(values.astype(str), return_inverse=True)[1]
+    if values.dtype.kind not in "biuf":
+        raise InfolmError(f"{name} does not hold numbers but {kind}: encode it as numbers")
+    return values
 
 
 def pairs(x: Any, y: Any, at_least: int = 2) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

@@ -30,9 +30,9 @@ from infolm.information.gaussian import (
     unbiased,
     whitened,
 )
-from infolm.information.nearest import TREE_COLUMNS, ksg_by_neighbours
-from infolm.information.ranks import random_scores
-from infolm.information.screens import Hit, screened
+from infolm.information.nearest import TREE_COLUMNS, classes_local, ksg_by_neighbours
+from infolm.information.ranks import random_scores, random_uniforms
+from infolm.information.screens import Hit, screened, strongest
 from infolm.information.serial import Serial, block_shuffled, serial
 
 Rows = npt.NDArray[Any]
@@ -42,14 +42,20 @@ NEAR, FAR = 3, 10
 MOST_ASKED = 5_000
 """Rows whose local values are computed, among all rows."""
 PERMUTED_ROWS = 500
+SMALLEST = 1e-12
+"""p-value: that of a screen is no better known than this."""
 PLANTED = 0.5
 """Nats planted in one pair of columns to see what share is found."""
 FEW_COLUMNS = 3
 """In all: with so few, nearest neighbours find what is planted."""
 FEW_VALUES = 0.2
 """Of the rows: a column with at most this share of distinct values counts as discrete."""
+RARE = 0.05
+"""Of the rows may be of classes too small for neighbours of their own."""
 FEWEST = 25
 """Rows that a part must have to be read on its own."""
+LEAST = 8
+"""Rows of a sample of which anything can be said."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,8 @@ class Nearest:
 
     value, stderr: with `NEAR` neighbours and all rows. halving: what is lost with half the rows.
     widening: what is lost with `FAR` neighbours. bias, bias_widening: on the Gaussian surrogate.
-    recovery: see the module. shuffled: on pairs that share nothing.
+    uniform: with ranks from 0 to 1 instead of normal scores, less its own bias; it reads more where
+    edges are hard. recovery: see the module. shuffled: on pairs that share nothing.
     """
 
     value: float
@@ -69,6 +76,7 @@ class Nearest:
     bias: float
     bias_halving: float
     bias_widening: float
+    uniform: float
     recovery: float
     shuffled: float
     ceiling: float
@@ -90,7 +98,7 @@ class Evidence:
     """
 
     def __init__(self, x: npt.ArrayLike, y: npt.ArrayLike, seed: int = 0) -> None:
-        self.x, self.y = pairs(x, y, at_least=FEWEST)
+        self.x, self.y = pairs(x, y, at_least=LEAST)
         self.seed = seed
         self.samples, self.dx = self.x.shape
         self.dy = self.y.shape[1]
@@ -203,10 +211,35 @@ class Evidence:
             bias=bias,
             bias_halving=bias_halving,
             bias_widening=bias_widening,
+            uniform=self._of_uniforms(*self.scores) - self._uniform_bias(),
             recovery=self._recovery(),
             shuffled=_read(x, self._rng(1).permutation(y))[0],
             ceiling=float(digamma(self.samples) - digamma(NEAR)),
         )
+
+    def _of_uniforms(self, x: Array, y: Array) -> float:
+        rng = self._rng(8)
+        u, v = (self._cast(random_uniforms(side, rng)) for side in (x, y))
+        return _read(u, v)[0]
+
+    def _uniform_bias(self) -> float:
+        gx, gy, _ = surrogate(*self.scores, seed=self.seed)
+        return self._of_uniforms(gx, gy) - self._of_gaussian(gx, gy)
+
+    @cached_property
+    def by_class(self) -> tuple[float, float] | None:
+        """Value and standard error after Ross (2014), where one side is classes, the other not."""
+        if self.discrete_x == self.discrete_y:
+            return None
+        order, (x, y) = self._order, self.scores
+        side, scores = (self.x[order], y) if self.discrete_x else (self.y[order], x)
+        _, classes, counts = np.unique(side, axis=0, return_inverse=True, return_counts=True)
+        classes = classes.reshape(-1)
+        if (counts[classes] <= 2 * NEAR).mean() > RARE:
+            return None
+        asked = min(self.samples, MOST_ASKED)
+        local = classes_local(classes, scores, NEAR, asked)
+        return float(local.mean()), float(local.std() * math.sqrt(2 / asked))
 
     def _cast(self, side: Array) -> Array:
         # In many columns all distances are computed, twice as fast in single precision.
@@ -241,7 +274,7 @@ class Evidence:
         return float(np.clip(found / PLANTED, 0.02, 1.0))
 
     @cached_property
-    def screen(self) -> Hit:
+    def screens(self) -> tuple[Hit, ...]:
         order = self._order
         return screened(self.x[order], self.y[order], *(ndtr(side) for side in self.scores))
 
@@ -251,7 +284,7 @@ class Evidence:
         Two statistics, nearest neighbours on `PERMUTED_ROWS` rows at most and the correlations of
         all rows, are ranked among their values on permuted rows; the better rank counts, and its
         place among the better ranks of the permuted rows is the p-value. Beside it stands that of
-        the screens, twice; but it is never below what so many permutations can show.
+        the screens, twice, which may be below what so many permutations can show.
         """
         rng = self._rng(3)
         length = self.serial.step if self.serial.series else 1
@@ -268,8 +301,8 @@ class Evidence:
         ranks = (found[:, None] <= found[None]).mean(1)  # of each, among all
         best = ranks.min(1)
         by_permutation = float((best <= best[0]).mean())
-        by_screen = self.screen.p_value if length == 1 else 1.0
-        return max(min(by_permutation, 2 * by_screen), 1 / (permutations + 1))
+        by_screen = strongest(*self.screens).p_value if length == 1 else 1.0
+        return min(by_permutation, max(2 * by_screen, SMALLEST))
 
     def _in_order(self) -> tuple[Array, Array]:
         rng = self._rng(4)

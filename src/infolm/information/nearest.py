@@ -271,6 +271,15 @@ def _mixture(x: Floats, y: Floats, k: int, asked: int) -> tuple[Array, float]:
     return digamma(both) + _against(near, len(x)), float(tied.mean())
 
 
+def classes_local(classes: Ints, y: Floats, neighbours: int, asked: int) -> Array:
+    """The local values of the first `asked` rows of I(class; Y), after Ross (2014): (B,).
+
+    classes: (N,), of which only equality counts. y: (N, D), continuous.
+    """
+    far = 4 * (1 + float(np.ptp(y)))  # classes are farther from each other than any two rows of one
+    return _mixture(far * classes[:, None].astype(np.float64), y, neighbours, asked)[0]
+
+
 def _tied(nearest: Floats, slack: float) -> npt.NDArray[np.bool_]:
     """Whether one more neighbour is as near as the k-th, or the k-th is the row's equal."""
     return (nearest[:, -1] <= nearest[:, -2] + slack) | (nearest[:, -2] <= slack)

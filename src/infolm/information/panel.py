@@ -12,11 +12,10 @@ little. What one finds beyond the others is therefore taken as there, unless shu
 With G the Gaussian information of the normal scores, and E what nearest neighbours see in them
 beyond what they see in Gaussian rows of the same correlations (`Evidence`),
 
-    value = G + E / recovery,     or G alone where E is within its error
+    value = G + E,     or G alone where E is within its error.
 
-(and G + E where the recovery is below a half: there it would magnify chance).
-The interval holds those of both, and what drift says is still missing. Where all columns are
-discrete and the table is well filled, its counts lead.
+The interval holds those of both, up to G + E / recovery, and what drift says is still missing.
+Where all columns are discrete and the table is well filled, its counts lead.
 """
 
 import math
@@ -28,8 +27,8 @@ import numpy.typing as npt
 
 from infolm.information.discrete import table_interval
 from infolm.information.estimate import Estimate, Progress, Unit, half_width, joined
-from infolm.information.evidence import FEW_COLUMNS, Evidence
-from infolm.information.screens import WALSH
+from infolm.information.evidence import FEW_COLUMNS, FEWEST, Evidence
+from infolm.information.screens import WALSH, Hit
 
 Kind = Literal["about", "at least", "none", "series"]
 
@@ -40,6 +39,8 @@ SCREEN = 1e-4
 """p-value of a screen that counts against an estimate which does not see the same."""
 SEEN = 2.5
 """Standard errors from which on neighbours see more than a Gaussian has."""
+LIKELY = 2.0
+"""The same of a drift that widens the interval as far as it may go on."""
 DRIFT = 3.0
 """Standard errors of a drift that is no chance."""
 MISSING = 0.05
@@ -49,6 +50,8 @@ COPIED = 0.02
 EXCESS_ERROR, DRIFT_ERROR = 0.9, 0.5
 """Over the standard error of the neighbours' value, on Gaussian rows: the spreads of what is seen
 beyond a Gaussian, and of the drift for a halving."""
+EDGES = 2.0
+"""Standard errors by which ranks must read more than normal scores to be believed."""
 FASTEST, SLOWEST = 0.5, 0.9
 """What is left of a drift when the rows are doubled; at least `MANY` with many columns or
 classes."""
@@ -170,23 +173,33 @@ def _of_scores(evidence: Evidence) -> Judgement:
     widened = math.sqrt(evidence.serial.tau)
     stderr, gaussian_error = widened * near.stderr, widened * gaussian.stderr
     excess, excess_error = near.value - near.bias - gaussian.value, EXCESS_ERROR * stderr
+    of_ranks = near.uniform - gaussian.value
+    if of_ranks > excess + EDGES * stderr:
+        excess = of_ranks
     seen = excess > SEEN * excess_error
     share = max(near.recovery, LEAST_SHARE)
-    by_neighbours = gaussian.value + excess
     # The share is that of one kind of dependence, so what it adds is counted twice upwards.
-    at_most = (max(excess, 0.0) + WIDTH * excess_error) / share * (2 - share)
-    low = by_neighbours - WIDTH * stderr
-    if not seen:
+    at_most = (max(excess, of_ranks, 0.0) + WIDTH * excess_error) / share * (2 - share)
+    # What neighbours miss of a Gaussian they may not miss of other patterns, such as clusters.
+    low = min(gaussian.value + excess, near.value if seen else math.inf) - WIDTH * stderr
+    if not seen or share <= 0.5:  # where neighbours see little, they are no ground for a low end
         low = min(low, gaussian.value - WIDTH * gaussian_error)
     high = gaussian.value + max(at_most, WIDTH * gaussian_error, excess + WIDTH * stderr)
     drift = _drift(evidence, stderr)
     found = Judgement(
-        value=max(
-            gaussian.value + (excess / (share if share > 0.5 else 1.0) if seen else 0.0), 0.0
-        ),
+        value=max(gaussian.value + (excess if seen else 0.0), 0.0),
         low=max(low, 0.0),
         high=max(high, 0.0) + drift.at_most + WIDTH**2 / (2 * evidence.serial.effective),
     )
+    if evidence.by_class is not None:
+        value, class_error = evidence.by_class
+        width = WIDTH * widened * class_error
+        found = replace(
+            found,
+            value=max(value, 0.0),
+            low=max(min(found.low, value - width), 0.0),
+            high=max(found.high, value + width),
+        )
     limits, doubts = [], []
     if drift.sure:
         limits.append(
@@ -228,13 +241,16 @@ class Drift:
 def _drift(evidence: Evidence, stderr: float) -> Drift:
     """From half the rows, and from `FAR` neighbours instead of `NEAR`, which is more halvings.
 
-    If a doubling adds d, the next one adds a share q of it, so that d q / (1 - q) is left.
+    If a doubling adds d, the next one adds a share q of it, so that d q / (1 - q) is left. A
+    pattern with edges in D columns converges like N^(-1/D), which is the q of a likely drift.
     """
     near, error = evidence.nearest, DRIFT_ERROR * stderr
     beyond = near.halving - near.bias_halving + near.widening - near.bias_widening
     halving = beyond / HALVINGS
     slow = evidence.columns > FEW_COLUMNS or evidence.classes
-    kept = least = MANY if slow else FASTEST
+    likely = halving > LIKELY * error
+    least = max(MANY if slow else FASTEST, min(2 ** (-1 / evidence.columns), MANY) * likely)
+    kept = least
     if near.quartering > 2 * error:
         kept = min(max(near.halving / near.quartering, least), SLOWEST)
     factor = kept / (1 - kept)
@@ -248,15 +264,23 @@ def _drift(evidence: Evidence, stderr: float) -> Drift:
 
 def _screened(found: Judgement, evidence: Evidence) -> Judgement:
     """Held against the screens: what they see must be in the interval."""
-    hit = evidence.screen
-    resolved = RESOLVED * hit.information <= found.high and hit.resolved <= found.value
-    if evidence.serial.series or hit.p_value > SCREEN or resolved:
+    if evidence.serial.series:
         return found
+    missed = [
+        hit for hit in evidence.screens if hit.p_value <= SCREEN and not _resolves(found, hit)
+    ]
+    if not missed:
+        return found
+    hit = max(missed, key=lambda hit: hit.information)
     warning = (
         f"there is {hit.what}, worth {hit.information:.2f} nats or more, which neighbours and "
         "correlations do not resolve"
     )
     return replace(found, lower_limit=True, of_value=(*found.of_value, warning))
+
+
+def _resolves(found: Judgement, hit: Hit) -> bool:
+    return RESOLVED * hit.information <= found.high and hit.resolved <= found.value
 
 
 def _copies(evidence: Evidence) -> str | None:
@@ -266,6 +290,8 @@ def _copies(evidence: Evidence) -> str | None:
 
 
 def _few(evidence: Evidence) -> str | None:
+    if evidence.samples < FEWEST:
+        return f"{evidence.samples:,} rows are too few for any self-check"
     if evidence.samples > 2 * evidence.columns:
         return None
     return f"{evidence.samples:,} rows are too few for {evidence.columns} columns"
@@ -283,10 +309,11 @@ def _blind(evidence: Evidence) -> str | None:
 def with_critic(found: Judgement, critic: Estimate) -> Judgement:
     """The judgement beside a lower bound that a critic has learnt.
 
-    A bound above the interval replaces it. A bound that is near the value confirms it from another
-    side, and takes the doubts about it away.
+    A bound above the interval replaces it; one above the value is the value. A bound that is near
+    the value confirms it from another side, and takes the doubts about it away.
     """
     low, high = critic.interval
+    low = min(low, critic.value - WIDTH * critic.stderr)
     if low > found.high:
         warning = (
             f"a critic finds {critic.value:.2f} nats where neighbours and correlations show at "
@@ -300,13 +327,15 @@ def with_critic(found: Judgement, critic: Estimate) -> Judgement:
             lower_limit=True,
             of_value=(*found.of_value, warning),
         )
-    if found.lower_limit:
-        return replace(found, low=max(found.low, min(low, found.value)))
-    if abs(critic.value - found.value) > max(AGREED, AGREED_SHARE * found.value):
-        return found
-    return replace(
-        found, low=min(max(found.low, low), found.value), high=max(found.high, high), of_value=()
-    )
+    apart = abs(critic.value - found.value)
+    agreed = not found.lower_limit and apart <= max(AGREED, AGREED_SHARE * found.value)
+    if low > found.value:
+        found = replace(found, value=critic.value, low=low, high=max(found.high, critic.value))
+    elif found.lower_limit or agreed:
+        found = replace(found, low=max(found.low, min(low, found.value)))
+    elif found.low <= critic.value < found.value and found.of_value:
+        found = replace(found, value=critic.value)  # the critic need not assume what was missed
+    return replace(found, high=max(found.high, high), of_value=()) if agreed else found
 
 
 @dataclass(frozen=True)

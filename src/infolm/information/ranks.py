@@ -2,6 +2,7 @@
 
     average    equal values have one score, that of their mean rank
     random     equal values are put in random order
+    uniform    the same, as random numbers from 0 to 1: hard edges stay hard
 
 With U the random scores of X, X is a function of U, and U given X is noise of its own. Hence
 I(U; V) = I(X; Y) exactly, whatever X and Y are: continuous, rounded, counts, classes, or partly
@@ -32,4 +33,13 @@ def random_scores(x: Rows, rng: np.random.Generator) -> Array:
     found = np.empty(x.shape)
     for values, out in zip(x.T, found.T, strict=True):
         out[np.lexsort((rng.random(samples), values))] = scores
+    return found
+
+
+def random_uniforms(x: Rows, rng: np.random.Generator) -> Array:
+    """Random numbers from 0 to 1 in the order of each column, ties in random order: (N, D)."""
+    samples = len(x)
+    found = np.empty(x.shape)
+    for values, out in zip(x.T, found.T, strict=True):
+        out[np.lexsort((rng.random(samples), values))] = np.sort(rng.random(samples))
     return found

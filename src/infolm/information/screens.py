@@ -6,9 +6,13 @@ All work on the ranks of the columns, as uniform variables U in (0, 1), ties in 
   N |mean of e^{2 pi i (aU + bV)}|^2 is exponential with mean 1, for every a, b != 0. A table of
   them sees rings, crosses and checkerboards; a long scan of the frequencies of one column, beside a
   few functions of the other, sees oscillations of thousands of periods.
-- signs: the Walsh coefficient of a set of columns of both sides is the mean of the product of their
-  sign(U - 1/2). A parity of signs is one coefficient. Up to `WALSH` columns all sets are tried at
-  once, by the fast Walsh-Hadamard transform; above, sets of three columns of a side at most.
+- equal values: rows in which a column of x and one of y are nearer to each other than in shuffled
+  pairs: copies, imputed and default values, which neighbours of few rows do not resolve.
+- signs: the Walsh coefficient of a set of columns is the mean of the product of their
+  sign(U - 1/2). That of a set of both sides, less the product of those of its two parts (columns
+  of one side may depend on each other), is 0 under independence. A parity of signs is one
+  coefficient. Up to `WALSH` columns all sets are tried at once, by the fast Walsh-Hadamard
+  transform; above, sets of three columns of a side at most.
 
 p-values are corrected for the number of coefficients looked at.
 """
@@ -21,8 +25,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.fft import fft2, rfft
-from scipy.special import i0e, ndtr
+from scipy.special import gammainc, i0e, ndtr
 
+from infolm.information.discrete import Table, table_stderr
 from infolm.information.estimate import Array
 
 Rows = npt.NDArray[Any]
@@ -39,6 +44,13 @@ MOST_SETS = 12_000
 """Sets of columns of a side, at most, whose products are tried."""
 MOST_ROWS = 4_000
 """Rows for the products of three columns."""
+SHUFFLED_PAIRS = 20_000
+LEAST_EQUAL = 5
+"""Rows that must be all but equal to count."""
+LEAST_FREE = 0.05
+"""Variance of a product of signs: below, it is all but constant."""
+TIED = 0.6
+"""Of the rows: a column with fewer distinct values has no density to speak of."""
 
 
 @dataclass(frozen=True)
@@ -60,13 +72,16 @@ NONE = Hit(1.0, 0.0, 0.0, "")
 SMOOTH = "a smooth dependence"
 
 
-def screened(x: Rows, y: Rows, u: Array, v: Array) -> Hit:
-    """The strongest sign of dependence of rows x (N, Dx) and y (N, Dy), u and v their ranks."""
-    hits = [_pairs(x, y, u, v), _signs(u, v)]
-    return _corrected(_strongest(*hits), len(hits))
+def screened(x: Rows, y: Rows, u: Array, v: Array) -> tuple[Hit, ...]:
+    """The strongest sign of dependence of each kind, of rows x (N, Dx) and y (N, Dy).
+
+    u, v: their ranks. p-values are corrected for the number of kinds too.
+    """
+    hits = [*_pairs(x, y, u, v), _signs(u, v)]
+    return tuple(_corrected(hit, len(hits)) for hit in hits)
 
 
-def _strongest(*hits: Hit) -> Hit:
+def strongest(*hits: Hit) -> Hit:
     return min(hits, key=lambda hit: (hit.p_value, -hit.information))
 
 
@@ -74,22 +89,26 @@ def _corrected(hit: Hit, tried: int) -> Hit:
     return replace(hit, p_value=min(1.0, tried * hit.p_value))
 
 
-def _pairs(x: Rows, y: Rows, u: Array, v: Array) -> Hit:
+def _pairs(x: Rows, y: Rows, u: Array, v: Array) -> list[Hit]:
     places = [(i, j) for i in range(u.shape[1]) for j in range(v.shape[1])]
     if len(places) > MOST_PAIRS:
         chosen = np.random.default_rng(0).choice(len(places), MOST_PAIRS, replace=False)
         places = [places[at] for at in chosen]
     cells = 1 << int(np.clip(math.log2(CELLS / len(places)), 12, 18))
-    best = NONE
+    tied_x, tied_y = (
+        [len(np.unique(each)) < TIED * len(each) for each in side.T] for side in (x, y)
+    )
+    best = [NONE] * 5
     for i, j in places:
         hits = (
-            _table(u[:, i], v[:, j]),
-            _table(_spanned(x[:, i]), _spanned(y[:, j])),
+            _table(u[:, i], v[:, j], tied=False),
+            _table(_spanned(x[:, i]), _spanned(y[:, j]), tied_x[i] or tied_y[j]),
             _scan(x[:, i], v[:, j], cells),
             _scan(y[:, j], u[:, i], cells),
+            _equal(x[:, i], y[:, j], tied_x[i] or tied_y[j]),
         )
-        best = _strongest(best, _corrected(_strongest(*hits), len(hits) * len(places)))
-    return best
+        best = [strongest(*each) for each in zip(best, hits, strict=True)]
+    return [_corrected(hit, len(places)) for hit in best]
 
 
 def _of_resultant(length: float) -> float:
@@ -125,8 +144,12 @@ def _spanned(x: Rows) -> Array:
     return np.clip((x - low) / max(high - low, 1e-300), 0.0, 1.0)
 
 
-def _table(u: Array, v: Array) -> Hit:
-    """The characteristic function of two columns, less that of independent ones."""
+def _table(u: Array, v: Array, tied: bool) -> Hit:
+    """The characteristic function of two columns, less that of independent ones.
+
+    tied: they are no uniform variables, so that the information is that of the quarters of a turn
+    in which the two phases fall.
+    """
     samples = len(u)
     cells = [np.minimum(side * GRID, GRID - 1).astype(int) for side in (u, v)]
     counts = np.bincount(cells[0] * GRID + cells[1], minlength=GRID * GRID).reshape(GRID, GRID)
@@ -138,13 +161,57 @@ def _table(u: Array, v: Array) -> Hit:
     a, b = np.unravel_index(kept.argmax(), kept.shape)
     length = float(kept[a, b])
     fine = max(a, min(b, 2 * LOW - 1 - b)) >= 2
-    sure = max(length - 2 / math.sqrt(samples), 0.0)
-    return Hit(
-        _exceeds(samples * length**2, kept.size),
-        _of_resultant(sure),
-        _of_resultant(max(length - 1 / math.sqrt(samples), 0.0)),
-        "a fine pattern of two columns" if fine else SMOOTH,
+    sure, near = (max(length - by / math.sqrt(samples), 0.0) for by in (2, 1))
+    if tied:
+        turns = (a + 1, b + 1 if b < LOW else b - 2 * LOW)
+        information, resolved = _of_quarters(cells[0] * turns[0], cells[1] * turns[1])
+    else:
+        information, resolved = _of_resultant(sure), _of_resultant(near)
+    what = "a fine pattern of two columns" if fine else SMOOTH
+    return Hit(_exceeds(samples * length**2, kept.size), information, resolved, what)
+
+
+def _equal(x: Rows, y: Rows, tied: bool) -> Hit:
+    """Rows in which x and y are all but equal, held against shuffled pairs.
+
+    With q the share of rows with |x - y| < d, and f that of shuffled pairs, the event alone tells
+    q ln(q / f) + (1 - q) ln((1 - q) / (1 - f)) nats, whatever the margins are.
+    """
+    samples = len(x)
+    if tied or samples < 2 * LEAST_EQUAL:
+        return NONE
+    rng = np.random.default_rng(0)
+    apart = np.sort(np.abs(x - y))
+    shuffles = max(SHUFFLED_PAIRS // samples, 2)
+    others = [np.abs(x - y[np.roll(rng.permutation(samples), 1)]) for _ in range(shuffles)]
+    counts = np.unique(np.geomspace(LEAST_EQUAL, samples / 2, 12).astype(int))
+    below = np.searchsorted(np.sort(np.concatenate(others)), apart[counts - 1], "right")
+    f = (below + 3) / (shuffles * samples)  # at most, but for chance
+    p_values = gammainc(counts, samples * f)  # Poisson: so many or more
+    at = int(p_values.argmin())
+    count, share = int(counts[at]), float(min(f[at], 0.5))
+    p = min(1.0, len(counts) * float(p_values[at]))
+    sure, near = (
+        _of_event(max(count - by * math.sqrt(count), 0.0) / samples, share) for by in (2, 1)
     )
+    return Hit(p, sure, 0.8 * near, f"near equality of x and y in {count:,} rows")
+
+
+def _of_event(q: float, f: float) -> float:
+    """The divergence of a coin of probability q from one of f; 0 where q is below f."""
+    if q <= f:
+        return 0.0
+    rest = (1 - q) * math.log((1 - q) / (1 - f)) if q < 1 else 0.0
+    return q * math.log(q / f) + rest
+
+
+def _of_quarters(a: Rows, b: Rows) -> tuple[float, float]:
+    """What the quarters of the turn that two phases fall into tell of each other, in nats, less
+    two standard errors and less one; the phases in `GRID` steps a turn."""
+    quarters = [(phase % GRID * 4 // GRID)[:, None] for phase in (a, b)]
+    table = Table.of(*quarters)
+    value, stderr = table.miller_madow(), table_stderr(table)
+    return max(value - 2 * stderr, 0.0), max(value - stderr, 0.0)
 
 
 def _scan(x: Rows, v: Array, cells: int) -> Hit:
@@ -165,13 +232,20 @@ def _scan(x: Rows, v: Array, cells: int) -> Hit:
         weights = np.bincount(place, centred / max(centred.std(), 1e-12), cells)
         power = np.square(np.abs(rfft(weights)[1 : highest + 1])) / samples
         at = int(power.argmax())
-        most = 2 * float(power[at]) / samples
-        share = 2 * max(float(power[at]) - 2 * math.sqrt(float(power[at])), 0.0) / samples
+        # The share of the values that a wave of this frequency explains, whatever its phase: where
+        # x has but a few values the waves are not orthogonal, and the power overstates it.
+        turn = 2 * math.pi * (at + 1) * place / cells
+        waves = np.column_stack([np.cos(turn), np.sin(turn)])
+        explained = np.linalg.lstsq(waves - waves.mean(0), centred, rcond=1e-6)[0]
+        fitted = (waves - waves.mean(0)) @ explained
+        most = float(np.square(fitted).sum() / max(np.square(centred).sum(), 1e-300))
+        strength = most * samples / 2
+        share = 2 * max(strength - 2 * math.sqrt(strength), 0.0) / samples
         periods = (at + 1) / 2
         what = SMOOTH if periods < 3 else f"an oscillation of about {periods:,.0f} periods"
-        p = _exceeds(float(power[at]), 2 * highest)
+        p = _exceeds(strength, 2 * highest)
         hit = Hit(p, _of_share(share), 0.6 * _of_share(most), what)
-        best = _strongest(best, hit)
+        best = strongest(best, hit)
     return best
 
 
@@ -191,16 +265,18 @@ def _walsh(x: Array, y: Array) -> Hit:
     for bit in range(dx + dy):
         pair = table.reshape(-1, 2, 1 << bit)
         table = np.stack([pair[:, 0] + pair[:, 1], pair[:, 0] - pair[:, 1]], axis=1).reshape(-1)
-    of_both = np.abs(table.reshape(1 << dy, 1 << dx)[1:, 1:]) / samples
-    at = int(of_both.argmax())
-    b, a = np.unravel_index(at, of_both.shape)
+    means = table.reshape(1 << dy, 1 << dx) / samples
+    of_y, of_x = means[1:, :1], means[:1, 1:]
+    shared = np.abs(means[1:, 1:] - of_y * of_x)
+    scaled = shared / np.sqrt(np.maximum((1 - of_y**2) * (1 - of_x**2), LEAST_FREE))
+    b, a = np.unravel_index(int(scaled.argmax()), scaled.shape)
     columns = int(a + 1).bit_count() + int(b + 1).bit_count()
-    return _of_signs(float(of_both.max()), samples, of_both.size, columns)
+    return _of_signs(float(scaled[b, a]), float(shared[b, a]), samples, shared.size, columns)
 
 
 def _products(x: Array, y: Array) -> Hit:
     samples = len(x)
-    best, tried, columns = 0.0, 0, 2
+    best, shared, tried, columns = 0.0, 0.0, 0, 2
     singles, doubles = [_sets(side, 1) for side in (x, y)], [_sets(side, 2) for side in (x, y)]
     for a, b, count in (
         (singles[0], singles[1], 2),
@@ -212,13 +288,18 @@ def _products(x: Array, y: Array) -> Hit:
     ):
         if not a.shape[1] or not b.shape[1]:
             continue
-        largest = 0.0
-        for start in range(0, a.shape[1], 512):
-            largest = max(largest, float(np.abs(a[:, start : start + 512].T @ b).max()))
         tried += a.shape[1] * b.shape[1]
-        if largest / samples > best:
-            best, columns = largest / samples, count
-    return _of_signs(best, samples, tried, columns)
+        centred = b - b.mean(0)
+        free_b = np.maximum(1 - np.square(b.mean(0)), LEAST_FREE)
+        for start in range(0, a.shape[1], 512):
+            part = a[:, start : start + 512]
+            covariances = np.abs(part.T @ centred) / samples
+            free_a = np.maximum(1 - np.square(part.mean(0)), LEAST_FREE)
+            scaled = covariances / np.sqrt(np.outer(free_a, free_b))
+            at = np.unravel_index(int(scaled.argmax()), scaled.shape)
+            if scaled[at] > best:
+                best, shared, columns = float(scaled[at]), float(covariances[at]), count
+    return _of_signs(best, shared, samples, tried, columns)
 
 
 def _sets(signs: Array, size: int) -> npt.NDArray[np.float32]:
@@ -233,9 +314,9 @@ def _sets(signs: Array, size: int) -> npt.NDArray[np.float32]:
     return product
 
 
-def _of_signs(mean: float, samples: int, tried: int, columns: int) -> Hit:
-    z = mean * math.sqrt(samples)
-    p = min(1.0, 2 * tried * float(ndtr(-z)))
+def _of_signs(scaled: float, mean: float, samples: int, tried: int, columns: int) -> Hit:
+    """scaled: the correlation of two products of signs. mean: their covariance, no larger."""
+    p = min(1.0, 2 * tried * float(ndtr(-scaled * math.sqrt(samples))))
     sure, near = (max(mean - by / math.sqrt(samples), 0.0) for by in (2, 1))
     if columns == 2:
         return Hit(p, _of_coin(sure), _of_coin(near), SMOOTH)
