@@ -9,6 +9,8 @@ import torch
 from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
+gc.disable()  # until all tests are found
+
 # A busy machine is no fault of the code: nothing here may depend on the clock.
 settings.register_profile(
     "repeatable",
@@ -55,6 +57,7 @@ def small_text(tmp_path: Path) -> Path:
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by then stays: the garbage collector need not go through it again."""
+    """What is imported by then stays: the garbage collector need not go through it."""
+    gc.enable()
     gc.collect()
     gc.freeze()

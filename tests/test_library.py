@@ -91,5 +91,5 @@ def test_mutual_information_by_the_panel_is_the_default():
     found = infolm.mutual_information(x, x + y, permutations=19)
     low, high = found.interval
     assert low <= 0.5 * np.log(2) <= high
-    assert found.p_value == 0.05
+    assert found.p_value <= 0.05
     assert infolm.mutual_information(x, x + y, "fast", permutations=19) == found

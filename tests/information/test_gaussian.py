@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtri
 from scipy.stats import rankdata
+from whole import WHOLE
 
 from infolm.errors import InfolmError
 from infolm.information.gaussian import (
@@ -111,7 +112,7 @@ def test_the_variance_at_independence_is_exact():
 @pytest.mark.parametrize("copula", [False, True])
 @pytest.mark.parametrize(("dimension", "nats"), [(1, 0.0), (1, 1.0), (1, 3.0), (5, 0.2), (5, 3.0)])
 def test_intervals_cover_the_truth_and_errors_are_honest(copula, dimension, nats):
-    runs = 60
+    runs = 60 if WHOLE else 30
     estimates = [
         Gaussian(copula).estimate(*gaussians(300, dimension, dimension, nats, 100 + seed))
         for seed in range(runs)
