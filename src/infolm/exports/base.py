@@ -100,6 +100,10 @@ def whole(out: Path) -> Iterator[Path]:
         with files.scratch_folder(out.parent, f".{out.name}") as scratch:
             making = scratch / out.name
             yield making
+            # For anyone to read, as the other files: Safetensors writes for its owner alone.
+            for each in (making, *making.rglob("*")):
+                if each.is_file():
+                    each.chmod(0o644)
             files.flush_tree(making)
             os.replace(making, out)
             files.flush_folder(out.parent)
