@@ -22,7 +22,11 @@ def test_files_are_for_anyone_to_read(tmp_path):
 
 
 def test_what_fails_leaves_nothing(tmp_path):
-    with pytest.raises(ValueError, match="halfway"), whole(tmp_path / "out") as making:
-        making.write_text("half")
-        raise ValueError("halfway")
+    def fails():
+        with whole(tmp_path / "out") as making:
+            making.write_text("half")
+            raise ValueError("halfway")
+
+    with pytest.raises(ValueError, match="halfway"):
+        fails()
     assert not list(tmp_path.iterdir())
