@@ -2,6 +2,7 @@
 # make demo   a first model in a few minutes, nothing to download but packages
 # make quick  a choice of tests over most packages, in a minute and a half on two quiet cores
 # make docs   the documentation site, in build/site; it opens without a server or a network
+# make dist   wheel and source distribution in dist, checked
 # make test   the whole test suite, with the same answer every time
 # make fuzz   the tests of properties, with new random examples; failures are kept in tests/.found
 # make faults all that is done to break infolm (about a day; SCALE=0.01 for a hundredth of it): file
@@ -14,7 +15,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 DEMO := runs/demo
 SCALE ?= 1
 
-.PHONY: install demo docs quick test fuzz faults check format clean
+.PHONY: install demo docs dist quick test fuzz faults check format clean
 
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -44,6 +45,12 @@ docs: .venv/docs
 	$(BIN)/zensical build --strict --clean
 	$(BIN)/python docs/site/site_pages.py check build/site
 	@echo "Open build/site/index.html."
+
+dist: .venv/core
+	$(PIP) --editable '.[release]'
+	rm -rf dist
+	$(BIN)/python -m hatchling build
+	$(BIN)/twine check --strict dist/*
 
 QUICK := tests/test_layout.py tests/test_space.py tests/*/test_conformance.py \
 	tests/data/test_stream.py tests/data/test_sentences.py tests/data/test_pairs.py \
