@@ -239,9 +239,7 @@ def beside_expected(
     static = (
         m.value
         for m in measurements
-        if m.metric == expected.metric
-        and m.split == "valid"
-        and m.method.startswith(str(STATIC))
+        if m.metric == expected.metric and m.split == "valid" and m.method.startswith(str(STATIC))
     )
     reached = next(static, perplexity(loss) if expected.metric == "perplexity" else None)
     if reached is None:
