@@ -1,6 +1,8 @@
 # make install  .venv with the command and all that it needs to train, report and serve
 # make demo   a first model in a few minutes, nothing to download but packages
 # make quick  a choice of tests over most packages, in a minute and a half on two quiet cores
+# make docs   the documentation site, in build/site; it opens without a server or a network
+# make dist   wheel and source distribution in dist, checked
 # make test   the whole test suite, with the same answer every time
 # make fuzz   the tests of properties, with new random examples; failures are kept in tests/.found
 # make faults all that is done to break infolm (about a day; SCALE=0.01 for a hundredth of it): file
@@ -13,7 +15,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 DEMO := runs/demo
 SCALE ?= 1
 
-.PHONY: install demo quick test fuzz faults check format clean
+.PHONY: install demo docs dist quick test fuzz faults check format clean
 
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -22,6 +24,10 @@ SCALE ?= 1
 
 .venv/dev: .venv/core
 	$(PIP) --editable '.[dev]'
+	touch $@
+
+.venv/docs: .venv/core
+	$(PIP) --editable '.[docs]'
 	touch $@
 
 install: .venv/core
@@ -33,6 +39,18 @@ demo: .venv/core
 	@$(BIN)/infolm report $(DEMO) > /dev/null
 	@echo
 	@echo "The run is in $(DEMO), its report in $(DEMO)/report.html."
+
+docs: .venv/docs
+	$(BIN)/python docs/site/site_pages.py write build/docs
+	$(BIN)/zensical build --strict --clean
+	$(BIN)/python docs/site/site_pages.py check build/site
+	@echo "Open build/site/index.html."
+
+dist: .venv/core
+	$(PIP) --editable '.[release]'
+	rm -rf dist
+	$(BIN)/python -m hatchling build
+	$(BIN)/twine check --strict dist/*
 
 QUICK := tests/test_layout.py tests/test_space.py tests/*/test_conformance.py \
 	tests/data/test_stream.py tests/data/test_sentences.py tests/data/test_pairs.py \
@@ -73,4 +91,4 @@ format: .venv/dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache

@@ -2,15 +2,20 @@
 sets, so that its user needs no compiler."""
 
 import ctypes
+import email
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 import torch
+import trove_classifiers
+import yaml
 
 from infolm.models.recurrent import MogrifierConfig, RecurrentConfig, build_cell, rates
 from infolm.nn.recurrence import compiling, native
@@ -65,6 +70,43 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel):
     assert {"infolm/py.typed", "infolm/recipes/awd-lstm/demo.yaml"} <= wanted
     with zipfile.ZipFile(wheel) as archive:
         assert wanted <= set(archive.namelist())
+
+
+def test_the_wheel_has_the_licence_and_what_an_index_shows(wheel):
+    (about,) = (path for path in zipfile.Path(wheel).iterdir() if path.name.endswith(".dist-info"))
+    licence = (ROOT / "LICENSE").read_text()
+    assert (about / "licenses" / "LICENSE").read_text() == licence
+    metadata = email.message_from_string((about / "METADATA").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata.get_all("License-File") == project["license-files"]
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert metadata.get_payload().strip() == (ROOT / "README.md").read_text().strip()
+    assert set(metadata.get_all("Classifier")) <= trove_classifiers.classifiers
+
+
+def test_nothing_of_others_is_in_the_package_without_its_licence():
+    """Nothing is vendored. What ever is, says whose it is: its licence then joins
+    `license-files`, and its name this list."""
+    theirs: set[str] = set()
+    assert theirs == {
+        str(path.relative_to(SOURCES))
+        for path in (SOURCES / "infolm").rglob("*")
+        if path.suffix in {".js", ".css", ".html", ".svg", ".cpp", ".py"}
+        and re.search(rb"(?i)copyright|\(c\) (19|20)\d\d|@license|spdx", path.read_bytes())
+    }
+
+
+def test_the_citation_has_what_its_format_requires():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {"cff-version", "message", "title", "authors"} <= cited.keys()
+    assert cited["version"] == project["version"]
+    assert cited["license"] == project["license"]
+    assert len(cited["references"]) == 5  # the papers
+    for paper in cited["references"]:
+        assert {"type", "title", "authors"} <= paper.keys()
+        assert all({"family-names", "given-names"} <= person.keys() for person in paper["authors"])
 
 
 def test_one_wheel_serves_every_python_of_a_platform(wheel):

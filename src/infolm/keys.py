@@ -1,6 +1,6 @@
 """The reference of a recipe's keys, read from the fields that recipes are checked against.
 
-`infolm recipes --keys` prints it, and `docs/keys.md` is the same as a page.
+`infolm recipes --keys` prints it; the site that `make docs` builds has it as a page.
 """
 
 import inspect
@@ -250,16 +250,16 @@ def _filled(text: str, width: int, indent: str) -> list[str]:
 
 
 def as_markdown(groups: Sequence[Group]) -> str:
-    """The page `docs/keys.md`."""
+    """A page of the site."""
     lines = [
         "# The keys of a recipe",
         "",
-        "What a recipe may say, and what holds where it says nothing: for writing a YAML file, or",
-        "`key=value` on the command line (`infolm train awd-lstm/demo train.epochs=3 seed=2`). A",
-        "section with kinds has the keys of the kind that it names.",
+        "This page is for writing a recipe, as a YAML file or as `key=value` on the command line",
+        "(`infolm train awd-lstm/demo train.epochs=3 seed=2`): every key with its type, default,",
+        "range and meaning. A section with kinds has the keys of the kind that it names.",
         "",
-        "`infolm recipes --keys --markdown > docs/keys.md` writes this page from the fields",
-        "that recipes are checked against; `infolm recipes --keys` prints it for the terminal.",
+        "It is made from the fields that recipes are checked against; `infolm recipes --keys`",
+        "prints it for the terminal.",
     ]
     for group in groups:
         lines += ["", f"## {group.title}", ""]
@@ -272,6 +272,6 @@ def as_markdown(groups: Sequence[Group]) -> str:
 
 def _row(key: Key) -> str:
     default = key.usual if key.required else f"`{key.usual}`"
-    said = (re.sub(r"<(?=\w)", r"\\<", each) for each in (key.range, key.meaning))  # no HTML
+    said = (re.sub(r"<(?=\w)", "&lt;", each) for each in (key.range, key.meaning))  # no HTML
     cells = (f"`{key.key}`", key.type, default, *said)
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"

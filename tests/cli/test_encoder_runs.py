@@ -57,6 +57,10 @@ def test_its_report_tells_no_perplexity_where_there_is_none(infolm, runs, kind):
     page = (runs / kind / "report.html").read_text()
     lead = re.search('<p class="lead">(.*?)</p>', page)[1]
     assert ("perplexity" in lead) == (kind in ("mlm", "permutation"))
+    verdict = re.search('</h1>\\s*<p class="verdict">(.*?)</p>', page)[1]
+    assert ("by frequency" in verdict) == (kind in ("mlm", "permutation"))
+    assert ("InfoNCE is" in verdict) == (kind not in ("mlm", "permutation"))
+    assert verdict.startswith(("<strong>Nothing learnt yet", "<strong>It has learnt"))
     assert "infolm generate" not in page
     assert "Samples" not in page
     assert "Kneser" not in page

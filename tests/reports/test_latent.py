@@ -843,6 +843,12 @@ def test_the_report_of_a_sentence_model(kind: str, runs: dict[str, Path]) -> Non
     if kind == "vae":
         best = f"the best validation perplexity is at most {math.exp(loss):,.2f} , by the ELBO"
     assert best in text
+    html = page.read_text(encoding="utf-8")
+    opening = re.search(r"</h1>\s*<p class=.verdict.><strong>([\w ]+)</strong>: (.*?)</p>", html)
+    assert opening
+    assert f"<strong>{opening.group(1)}.</strong>" in html  # as the section below has it
+    sound = opening.group(1) in ("Healthy", "Undecided")
+    assert ("<code>" in opening.group(2)) != sound  # what to try
     assert BASELINE not in text
     assert text.count("infolm evaluate") == 3  # in the verdict's section, below, at the end
     assert "--cache" not in text

@@ -175,6 +175,94 @@ def test_it_opens_with_what_was_trained_on_what(original: Path, page: Page) -> N
     assert "Training is finished." in page.text
 
 
+def verdict(path: Path) -> str:
+    """The first paragraph of a report, as HTML."""
+    found = re.search(r"</h1>\s*<p class=\"verdict\">(.*?)</p>", path.read_text())
+    assert found
+    return found.group(1)
+
+
+def test_it_opens_with_a_verdict(original: Path, page: Page) -> None:
+    """Six steps are too few, and the recipe expects a perplexity of 12.5."""
+    said = verdict(original / "report.html")
+    assert said.startswith("<strong>Worse than what</strong> this recipe should reach (perplexity")
+    assert "<strong>Far worse</strong> than the 5-grams of the same text" in said
+    assert f"theirs {float(page.row('Validation split', BASELINE)[0]):.1f})" in said
+    assert said.endswith("train longer (<code>train.max_steps=12</code>).")
+
+
+@pytest.mark.parametrize(
+    ("difference", "told"),
+    [
+        (0.21, "Far worse"),
+        (0.19, "Worse"),
+        (0.021, "Worse"),
+        (0.019, "No better"),
+        (-0.019, "No better"),
+        (-0.021, "Better"),
+        (-0.21, "Far better"),
+    ],
+)
+def test_the_verdict_beside_n_grams_is_by_the_difference(difference: float, told: str) -> None:
+    said = running.beside_ngrams(4.0 + difference, 4.0, "train longer")
+    assert said.startswith(f"<strong>{told}</strong> than")
+    assert f"perplexity {math.exp(4 + difference):.1f}, theirs 54.6" in said
+    assert ("train longer" in said) == (difference > -0.02)
+
+
+@pytest.mark.parametrize(
+    ("reached", "finished", "told"),
+    [
+        (90.0, True, "Better than"),
+        (97.0, True, "As"),
+        (103.0, False, "As"),
+        (110.0, True, "Worse than what"),
+        (110.0, False, "Not yet what"),
+    ],
+)
+def test_the_verdict_beside_what_is_expected(reached: float, finished: bool, told: str) -> None:
+    expected = Expected(valid=100, test=95, source="a table")
+    loss = math.log(reached)
+    assert f"<strong>{told}</strong>" in running.beside_expected(expected, loss, [], finished)
+    static = Measurement("perplexity", 50.0, "", None, 9, "valid", "static, one stream", "")
+    exact = running.beside_expected(expected, loss, [static], finished)
+    assert "perplexity 50.00, expected 100.00" in exact
+    bits = expected.model_copy(update={"metric": "bits_per_character"})
+    assert running.beside_expected(bits, loss, [static], finished) == ""
+    assert running.beside_expected(None, loss, [static], finished) == ""
+
+
+def rewritten(run: Path, losses: list[float], *events: str) -> str:
+    """The verdict on the run, had its validations been these."""
+    records = [
+        {"kind": "validation", "step": step, "epoch": 0, "loss": loss}
+        for step, loss in zip(range(7 - len(losses), 7), losses, strict=True)
+    ]
+    records += [{"kind": "event", "step": 6, "name": name} for name in events]
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in records))
+    return verdict(write_report(run))
+
+
+def test_the_verdict_tells_of_the_course(run: Path) -> None:
+    assert "was still falling at the end: train longer" in rewritten(run, [3.0, 2.0, 1.0])
+    learnt_by_heart = rewritten(run, [3.0, 1.0, 2.0], "diverged")
+    assert "has risen by 1.00 nats since step 5" in learnt_by_heart
+    assert "has diverged on the way" in learnt_by_heart
+    steady = rewritten(run, [3.0, 1.0, 1.0])
+    assert "falling" not in steady
+    assert "risen" not in steady
+    assert "diverged" not in steady
+
+
+def test_a_panel_without_a_value_is_not_drawn(run: Path) -> None:
+    """A short training may have validations and no record of steps: neither speed nor loss."""
+    rewritten(run, [3.0, 2.0])
+    page = (run / "report.html").read_text()
+    assert 'id="validation"' in page
+    assert 'id="training"' not in page
+    assert "tokens/s" not in page
+
+
 def test_what_comes_from_the_run_is_escaped(page: Page) -> None:
     assert page.inside("h1") == [f"Cats & {EVIL}"]
     assert "After <i>nobody</i>" in page.text
@@ -527,6 +615,7 @@ def test_a_run_killed_before_its_first_validation(run: Path) -> None:
     shutil.rmtree(run / "checkpoints")
     page = Page(write_report(run))
     assert "After 1 step (0 of 50 epochs complete) there has been no validation yet" in page.text
+    assert verdict(run / "report.html").startswith("Too early to tell")
     assert "Training was interrupted before its end and can be resumed." in page.text
     assert "once training has come to its first validation" in page.text
     assert "There are no weights to write with" in page.text

@@ -72,7 +72,11 @@ def finetune(
     ] = None,
     epochs: Annotated[
         int | None,
-        typer.Option(min=1, show_default="4 for CoLA and SQuAD, 10 for the others"),
+        typer.Option(
+            min=1,
+            help="Passes over the training examples.",
+            show_default="4 for CoLA and SQuAD, 10 for the others",
+        ),
     ] = None,
     length: Annotated[
         int | None,

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from infolm.averaging.tail import DIVERGED
 from infolm.config import Recipe
 from infolm.families.base import family_of
 from infolm.families.findings import Findings
@@ -18,6 +19,7 @@ from infolm.families.sections import Sections
 from infolm.metrics import EVENT, STDERR, described, known
 from infolm.reports.history import History, Series
 from infolm.reports.page import (
+    code,
     commands,
     figure,
     folded,
@@ -62,6 +64,7 @@ def report(found: Findings) -> str:
         title,
         [
             f"<header><h1>{escape(title)}</h1>",
+            paragraph(verdict(found, sections), "verdict"),
             paragraph(f"After {escape(paper)}", "source") if paper else "",
             paragraph(summary(found, sections), "lead"),
             "</header>",
@@ -78,6 +81,20 @@ def report(found: Findings) -> str:
             footer(),
         ],
     )
+
+
+def verdict(found: Findings, sections: Sections) -> str:
+    """What a person should know first: whether the model is any good, and what to do if not."""
+    best = found.history.best
+    if best is None:
+        return (
+            f"Too early to tell: there has been no validation yet. To see one, {sections.longer}."
+        )
+    said = sections.verdict(best[1])
+    if any(name == DIVERGED for _, name in found.history.events):
+        rate = code("optimiser.learning_rate")
+        said += f" Training has diverged on the way and went back: a lower {rate} may do better."
+    return said
 
 
 def summary(found: Findings, sections: Sections) -> str:

@@ -26,10 +26,17 @@ class Titled(NamedTuple):
 
 
 class Sections(ABC):
-    """A family's part of a report. All but `measured`, `best` and `panels` may be left out."""
+    """A family's part of a report. What is not abstract may be left out."""
 
     def __init__(self, found: Findings) -> None:
         self.found, self.recipe = found, found.recipe
+
+    @abstractmethod
+    def verdict(self, loss: float) -> str:
+        """Whether the model is any good, and what to do if not: a sentence or two, in HTML.
+
+        loss: of the best validation.
+        """
 
     @abstractmethod
     def best(self, loss: float) -> str:
@@ -66,6 +73,17 @@ class Sections(ABC):
     @abstractmethod
     def commands(self) -> list[tuple[str, str]]:
         """What else one can do with the run, and what to type."""
+
+    @property
+    def longer(self) -> str:
+        """How to train longer."""
+        if not self.found.finished:
+            return f"train on ({code(f'infolm train {self.path} --resume')})"
+        train = self.recipe.train
+        key, limit = "max_steps", train.max_steps
+        if limit is None or train.epochs <= self.found.history.epoch:
+            key, limit = "epochs", train.epochs
+        return f"train longer ({code(f'train.{key}={2 * limit}')})"
 
     def not_measured(self) -> Parts:
         """How to measure a model that is not."""

@@ -136,17 +136,21 @@ def describe(history: History) -> str:
 
 
 def draw(history: History) -> str:
-    """The SVG element. `history` has one record of steps or one validation at least."""
-    panels: list[Panel] = [(4.0, partial(_draw_loss, history=history))]
+    """The SVG element, a panel for all that has a value; empty where nothing has."""
+    panels: list[Panel] = []
+    if len(history.training) or len(history.validation):
+        panels.append((4.0, partial(_draw_loss, history=history)))
     if history.codes:
         panels = _panels_of_codes(history, history.codes)
     if history.contrasts:
         panels = _panels_of_contrasts(history, history.contrasts)
     if history.candidates:
         panels.append((2.4, partial(_draw_candidates, history=history)))
+    if len(history.length):
         panels.append((1.2, partial(_draw_length, history=history)))
-    panels.append((1.0, partial(_draw_speed, history=history)))
-    return _svg(panels, "Learning curve and speed", describe(history))
+    if len(history.speed):
+        panels.append((1.0, partial(_draw_speed, history=history)))
+    return _svg(panels, "Learning curve and speed", describe(history)) if panels else ""
 
 
 def draw_after(history: History, switch: int) -> str:
@@ -207,25 +211,27 @@ def _svg(panels: Sequence[Panel], title: str, description: str, prefix: str = ""
 
 def _draw_losses(axes: Axes, training: Series, validation: Series) -> None:
     training, validation = training.thinned(POINTS), validation.thinned(POINTS)
-    axes.plot(
-        training.steps,
-        training.values,
-        color=TRAINING,
-        linewidth=0.9,
-        marker="." if len(training) == 1 else "",
-        label="training",
-        gid="training",
-    )
-    axes.plot(
-        validation.steps,
-        validation.values,
-        color=VALIDATION,
-        linewidth=1.6,
-        marker="o" if len(validation) <= MARKERS else "",
-        markersize=3,
-        label="validation",
-        gid="validation",
-    )
+    if len(training):
+        axes.plot(
+            training.steps,
+            training.values,
+            color=TRAINING,
+            linewidth=0.9,
+            marker="." if len(training) == 1 else "",
+            label="training",
+            gid="training",
+        )
+    if len(validation):
+        axes.plot(
+            validation.steps,
+            validation.values,
+            color=VALIDATION,
+            linewidth=1.6,
+            marker="o" if len(validation) <= MARKERS else "",
+            markersize=3,
+            label="validation",
+            gid="validation",
+        )
 
 
 def _draw_best(axes: Axes, history: History, label: str) -> None:
@@ -269,10 +275,11 @@ def _draw_loss(axes: Axes, history: History) -> None:
 
 def _panels_of_codes(history: History, codes: Codes) -> list[Panel]:
     """The losses of a sentence model; below them KL, information, and a weight that changes."""
-    panels: list[Panel] = [
-        (3.2, partial(_draw_reconstruction, history=history, codes=codes)),
-        (1.4, partial(_draw_objective, history=history)),
-    ]
+    panels: list[Panel] = []
+    if len(history.training) or len(codes.reconstruction):
+        panels.append((3.2, partial(_draw_reconstruction, history=history, codes=codes)))
+    if len(history.validation):
+        panels.append((1.4, partial(_draw_objective, history=history)))
     courses = {
         "KL, nats": {"kl": codes.kl, "training-kl": codes.training_kl},
         "information,\nnats": {"information": codes.information},
@@ -288,8 +295,10 @@ def _panels_of_codes(history: History, codes: Codes) -> list[Panel]:
 
 def _panels_of_contrasts(history: History, contrasts: Contrasts) -> list[Panel]:
     """The losses of an encoder; below them the information of words and of n-grams."""
-    panels: list[Panel] = [(3.2, partial(_draw_contrast, history=history, contrasts=contrasts))]
-    if contrasts.weighted:
+    panels: list[Panel] = []
+    if len(history.training) or len(contrasts.nll):
+        panels.append((3.2, partial(_draw_contrast, history=history, contrasts=contrasts)))
+    if contrasts.weighted and len(history.validation):
         panels.append((1.4, partial(_draw_objective, history=history)))
     courses = {
         "information,\nnats": {

@@ -44,6 +44,8 @@ p { margin: 0.6rem 0; }
 .source, .note, figcaption, caption, footer { color: var(--muted); font-size: 0.875rem; }
 .source { margin-top: 0.3rem; }
 .lead { margin-top: 1.1rem; font-size: 1.075rem; }
+.verdict { margin-top: 0.9rem; padding-left: 0.8rem; border-left: 3px solid currentColor;
+  font-size: 1.15rem; }
 strong, td, th { font-variant-numeric: tabular-nums lining-nums; }
 code, pre { font: 0.875em/1.5 ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono",
   monospace; }

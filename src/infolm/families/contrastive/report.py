@@ -4,11 +4,18 @@ from collections.abc import Sequence
 from html import escape
 from typing import cast
 
+import numpy as np
+import numpy.typing as npt
+
+from infolm.data.corpora import unigram_counts
 from infolm.evaluation.measurement import Measurement
-from infolm.families.sections import SPLITS, Parts, Sections, perplexity_shown
+from infolm.families.sections import SPLITS, Parts, Sections, perplexity, perplexity_shown
 from infolm.metrics import described
 from infolm.objectives.encoding import EncoderObjectiveConfig
 from infolm.reports.page import number, paragraph, strong
+
+NOTHING = 0.1
+"""Nats, per hidden word or pair, that are next to nothing."""
 
 
 class EncoderSections(Sections):
@@ -17,6 +24,34 @@ class EncoderSections(Sections):
     @property
     def objective(self) -> EncoderObjectiveConfig:
         return cast(EncoderObjectiveConfig, self.recipe.objective)
+
+    def verdict(self, loss: float) -> str:
+        """Beside the words' frequencies, or by the bound on the information."""
+        corpus, contrasts = self.found.corpus, self.found.history.contrasts
+        if self.objective.of_all_words and corpus is not None:
+            entropy = frequencies(
+                unigram_counts(corpus.splits["train"].tokens, len(corpus.tokenizer))
+            )
+            numbers = (
+                f"(perplexity {number(perplexity(loss), 1)}; by frequency alone "
+                f"{number(perplexity(entropy), 1)})"
+            )
+            if loss > entropy - NOTHING:
+                told = "hidden words are guessed no better than by their frequency"
+                return f"{strong('Nothing learnt yet')}: {told} {numbers}; {self.longer}."
+            return (
+                f"{strong('It has learnt')}: hidden words are guessed better than by frequency "
+                f"{numbers}."
+            )
+        if contrasts is None or not len(contrasts.information):
+            return f"The best validation loss is {strong(number(loss, 3))} nats."
+        nats = float(contrasts.information.values.max())
+        numbers = f"(InfoNCE is {number(nats, 2)} nats, a bound from below)"
+        if nats < NOTHING:
+            told = "what belongs together is not distinguished from what does not"
+            return f"{strong('Nothing learnt yet')}: {told} {numbers}; {self.longer}."
+        told = "what belongs together is distinguished from what does not"
+        return f"{strong('It has learnt')}: {told} {numbers}."
 
     def best(self, loss: float) -> str:
         if self.objective.of_all_words:
@@ -49,6 +84,12 @@ class EncoderSections(Sections):
             ("Fine-tune", f"infolm finetune {self.path} --task cola --data FOLDER"),
             ("Save for other libraries", f"infolm export {self.path} --out FOLDER"),
         ]
+
+
+def frequencies(counts: npt.NDArray[np.int64]) -> float:
+    """The entropy of drawing types as often as they were counted, in nats."""
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
 
 
 def encoder_table(measurements: Sequence[Measurement]) -> list[str]:

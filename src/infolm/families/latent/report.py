@@ -14,7 +14,7 @@ from infolm.evaluation.latent_suite import METHOD, OF_DISTRIBUTIONS
 from infolm.evaluation.measurement import Measurement
 from infolm.evaluation.posterior import Picture, picture
 from infolm.evaluation.reading import Reading, reading
-from infolm.families.latent.diagnosis import diagnosis, has_distribution, heard, latent_of
+from infolm.families.latent.diagnosis import diagnosis, has_distribution, heard, latent_of, remedies
 from infolm.families.latent.run import LatentRun
 from infolm.families.sections import (
     SAMPLE_SEED,
@@ -116,6 +116,30 @@ class LatentSections(Sections):
         run = LatentRun.open(folder.path)
         return of_run(run, run.feed.lines(corpus, "valid"))
 
+    def verdict(self, loss: float) -> str:
+        if self.codes is None:
+            return f"Nothing is known of the codes: {self._unknown}."
+        found = diagnosis(self.codes.picture, self.recipe, self.codes.reading).verdict
+        told = {
+            "collapsed": "the decoder does without the code",
+            "partly collapsed": "the code tells little of its sentence",
+            "hardly read": "the decoder makes little of the code",
+            "undecided": "the validation split has too few sentences to tell what the code holds",
+            "healthy": "the code tells sentences apart, and the decoder reads it",
+        }[found]
+        advice = ""
+        if found not in ("healthy", "undecided"):
+            what, overrides = remedies(self.recipe)[0]
+            advice = f" Try {escape(what)} ({code(overrides)}); more remedies are below."
+        return f"{strong(found.capitalize())}: {told}.{advice}"
+
+    @property
+    def _unknown(self) -> str:
+        """Why nothing is known of the codes."""
+        if self.found.missing:
+            return f"the corpus could not be loaded ({escape(self.found.missing)})"
+        return "there are no weights before the first validation"
+
     def best(self, loss: float) -> str:
         if bound := self.objective.bound:
             return f"perplexity is at most {perplexity_shown(loss)}, by {bound}"
@@ -126,13 +150,7 @@ class LatentSections(Sections):
 
     def _of_codes(self) -> Parts:
         if self.codes is None:
-            missing = self.found.missing
-            why = (
-                f"the corpus could not be loaded ({escape(missing)})"
-                if missing
-                else "there are no weights before the first validation"
-            )
-            return [paragraph(f"Nothing is known of the codes: {why}.")]
+            return [paragraph(f"Nothing is known of the codes: {self._unknown}.")]
         plots = latent_plots(self.codes, self.recipe)
         return latent_section(self.codes, plots, self.recipe, self.found.measurements, self.path)
 

@@ -8,7 +8,8 @@ from infolm.config import Expected
 from infolm.data.corpora import Corpus, Truth, truth
 from infolm.evaluation import measurement, suite
 from infolm.evaluation.measurement import BLOCKS, Measurement
-from infolm.evaluation.suite import BASELINE, CRITIC, LANGUAGE, TrueLogProbs
+from infolm.evaluation.method import STATIC
+from infolm.evaluation.suite import BASELINE, CRITIC, LANGUAGE, NGRAM_ORDER, TrueLogProbs
 from infolm.families.findings import Findings
 from infolm.families.running.run import LanguageRun
 from infolm.families.sections import (
@@ -33,6 +34,9 @@ BASELINE_TOKENS = 10_000_000
 """The n-grams of a longer training split take minutes and gigabytes: too much for a report."""
 COLUMNS = ("perplexity", "nll", "bits_per_character", "bits_per_byte", "nll_above_entropy")
 """Metrics of the table, from left to right."""
+FAR, EQUAL = 0.2, 0.02
+"""Nats per token by which models are far apart, and within which they are as good as each other:
+a fifth and a fiftieth of the perplexity."""
 OF_TEXTS = ("reverse_perplexity", "mutual_information", "mutual_information_shuffled")
 """Metrics of what the model writes."""
 OF_CRITIC = tuple(f"{CRITIC}{name}" for name in suite.OF_CRITIC)
@@ -55,6 +59,42 @@ class LanguageSections(Sections):
                 *baseline(corpus, found.measurements, self.true),
             ]
             self.measurements = measurement.merge(everything, suite.language(self.known, self.true))
+
+    def verdict(self, loss: float) -> str:
+        """Beside what the recipe should reach, and beside the n-grams of the same text."""
+        told = [beside_expected(self.recipe.expected, loss, self.measurements, self.found.finished)]
+        rival = next(
+            (
+                m.value
+                for m in self.measurements
+                if (m.method, m.split, m.metric) == (BASELINE, "valid", "nll")
+            ),
+            None,
+        )
+        if rival is not None:
+            told.append(beside_ngrams(loss, rival, self.longer))
+        told.append(self._course())
+        return " ".join(filter(None, told)) or (
+            f"The validation perplexity is {perplexity_shown(loss)}; there is nothing to compare "
+            "it with."
+        )
+
+    def _course(self) -> str:
+        """What the validations of a finished training say of its length."""
+        history = self.found.history
+        if not self.found.finished or len(history.validation) < 3 or history.best is None:
+            return ""
+        step, best = history.best
+        *_, before, last = history.validation.values
+        if last > best + FAR / 4:
+            return (
+                f"The validation loss has risen by {number(last - best, 2)} nats since step "
+                f"{step:,}: the model learns its text by heart, so try more dropout, a smaller "
+                "model or more text."
+            )
+        if last == best and before - last > EQUAL / 4:
+            return f"The validation loss was still falling at the end: {self.longer}."
+        return ""
 
     def best(self, loss: float) -> str:
         return f"perplexity is {perplexity_shown(loss)}"
@@ -171,6 +211,49 @@ class LanguageSections(Sections):
             ("Measure", f"infolm evaluate {self.path} --cache --baseline"),
             ("Write the samples", f"infolm generate {self.path} {how}"),
         ]
+
+
+def beside_ngrams(loss: float, rival: float, longer: str) -> str:
+    """A validation loss beside that of the n-gram model, in nats per token."""
+    difference = loss - rival
+    numbers = (
+        f"(validation perplexity {number(perplexity(loss), 1)}, theirs "
+        f"{number(perplexity(rival), 1)})"
+    )
+    of = f"the {NGRAM_ORDER}-grams of the same text {numbers}"
+    if difference > FAR:
+        return f"{strong('Far worse')} than {of}: {longer}."
+    if difference > EQUAL:
+        return f"{strong('Worse')} than {of}: {longer}, or search for better settings."
+    if difference >= -EQUAL:
+        return f"{strong('No better')} than {of}: {longer}."
+    return f"{strong('Far better' if difference < -FAR else 'Better')} than {of}."
+
+
+def beside_expected(
+    expected: Expected | None, loss: float, measurements: Sequence[Measurement], finished: bool
+) -> str:
+    """Beside what the recipe should reach on the validation split, where it can be compared."""
+    if expected is None:
+        return ""
+    static = (
+        m.value
+        for m in measurements
+        if m.metric == expected.metric and m.split == "valid" and m.method.startswith(str(STATIC))
+    )
+    reached = next(static, perplexity(loss) if expected.metric == "perplexity" else None)
+    if reached is None:
+        return ""
+    decimals, heading = _of(expected.metric).decimals, _of(expected.metric).heading
+    numbers = (
+        f"({heading} {number(reached, decimals)}, expected {number(expected.valid, decimals)})"
+    )
+    ratio = reached / expected.valid
+    if ratio > 1 + 2 * EQUAL:
+        far = "Worse than what" if finished else "Not yet what"
+        return f"{strong(far)} this recipe should reach {numbers}."
+    near = "Better than" if ratio < 1 - 2 * EQUAL else "As"
+    return f"{strong(near)} expected for this recipe {numbers}."
 
 
 def _of_text(found: Measurement) -> bool:
