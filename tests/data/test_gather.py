@@ -127,12 +127,16 @@ def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(gather, "SORTED", 2**10)
 
     def peak(size: int) -> int:
+        """The least of three: a thread of another test may allocate meanwhile."""
+        return min(once(size, turn) for turn in range(3))
+
+    def once(size: int, turn: int) -> int:
         path = tmp_path / f"{size}.txt"
         path.write_text("".join(f"{i} {'word ' * 40}\n" for i in range(size)))
         wanted = Gathering(unit="line", deduplicate=True, shuffle=3, held_out=0.05)
         tracemalloc.start()
         try:
-            gathered([File(path)], wanted, None, tmp_path / f"out-{size}", silent)
+            gathered([File(path)], wanted, None, tmp_path / f"out-{size}-{turn}", silent)
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
