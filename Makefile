@@ -64,10 +64,9 @@ QUICK := tests/test_layout.py tests/test_space.py tests/*/test_conformance.py \
 	tests/studies/reproduction/test_frontier.py tests/studies/tuning/test_claims.py \
 	tests/recipes/test_brought_along.py tests/faults/test_metrics.py
 
-# Tests write and flush thousands of files: into memory, where 4 GB of it are free for files. Three
-# processes keep two cores busy while tests wait for processes of their own.
+# Tests write and flush thousands of files: into memory, where 4 GB of it are free for files.
 SCRATCH := $(shell df --output=avail,target -BG /dev/shm 2> /dev/null | awk 'NR > 1 && $$1 + 0 >= 4 {print $$2}')
-PYTEST := OMP_NUM_THREADS=1 $(and $(SCRATCH),TMPDIR=$(SCRATCH)) $(BIN)/pytest --numprocesses 3 --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 $(and $(SCRATCH),TMPDIR=$(SCRATCH)) $(BIN)/pytest --numprocesses 2 --dist worksteal
 
 quick: .venv/dev
 	$(PYTEST) $(QUICK)
