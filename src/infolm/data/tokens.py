@@ -83,7 +83,7 @@ def word_pattern(pretokenised: bool, contractions: bool = False) -> str:
     space = character_class(filter(str.isspace, every))
     if pretokenised:
         return f"[^{space}]+"
-    marks = character_class(c for c in every if unicodedata.category(c)[0] in "PS" and c != "_")
+    marks = character_class(c for c in every if c != "_" and unicodedata.category(c)[0] in "PS")
     if contractions:
         return prose_pattern(f"{EOS}|{UNK}", space, marks)
     run = f"[^{space}{marks}]+"

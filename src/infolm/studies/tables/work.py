@@ -191,9 +191,9 @@ class Queue(Iterator[Job]):
         return missing(self._works, self._seeds, self._runs)
 
     def __next__(self) -> Job:
-        todo = self.missing()
-        unfinished = {folder for each in todo for folder in each.runs}
-        for training in todo:
+        left = self.missing()
+        unfinished = {folder for each in left for folder in each.runs}
+        for training in left:
             waits = training.start in unfinished
             if not waits and training.name not in self.given.keys() | self.failed:
                 self.given[training.name] = training
@@ -224,17 +224,17 @@ def reproduce(
     KeyboardInterrupt passes; all is saved then.
     """
     queue = Queue(works, seeds, runs)
-    todo = queue.missing()
-    if not todo:
+    left = queue.missing()
+    if not left:
         return True
     runs.folder.mkdir(parents=True, exist_ok=True)
     ended = 0
 
     def watch(pool: Pool) -> None:
-        show(*_progress(ended, max(len(todo), ended + len(queue.given)), pool))
+        show(*_progress(ended, max(len(left), ended + len(queue.given)), pool))
 
     with _locked(runs.folder):
-        _prepare(todo, report)
+        _prepare(left, report)
         with Pool(workers, seconds=seconds) as pool:
             for result in pool.run(queue, watch):
                 ended += 1
