@@ -16,6 +16,7 @@ import pytest
 import torch
 import trove_classifiers
 import yaml
+from shared import once
 
 from infolm.models.recurrent import MogrifierConfig, RecurrentConfig, build_cell, rates
 from infolm.nn.recurrence import compiling, native
@@ -37,11 +38,13 @@ def build(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
 def wheel(tmp_path_factory) -> Path:
     if not compiling.compiler():
         pytest.skip("there is no C++ compiler")
-    folder = tmp_path_factory.mktemp("wheel")
+    (found,) = once(tmp_path_factory, "wheel", build_native).glob("*.whl")
+    return found
+
+
+def build_native(folder: Path) -> None:
     done = build(folder, INFOLM_REQUIRE_NATIVE="1")
     assert done.returncode == 0, done.stderr
-    (found,) = folder.glob("*.whl")
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 import torch
 from language_models import VOCABULARY, spread
 from training_tiny import Silent, quiet, tiny_sentences
+from whole import WHOLE
 
 from infolm.config import Recipe
 from infolm.data.sentences import Lines
@@ -24,8 +25,9 @@ from infolm.sentence_vectors import SentenceVectors
 
 SMALL = {"kind": "recurrent", "hidden": 10, "embedding": 6, "layers": 1}
 MODELS_TRIED = {
-    **{cell: {"cell": cell} for cell in CELLS},
+    **({cell: {"cell": cell} for cell in CELLS} if WHOLE else {}),
     "mogrifier": {
+        "cell": "rewired",
         "layers": 2,
         "mogrifier": {"rounds": 3, "rank": 2},
         "connections": "residual",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from processes_worker import changed, recipes, sharded, train_all
+from shared import once
 from training_tiny import Silent, quiet
 
 from infolm.config import Recipe
@@ -31,7 +33,10 @@ def environment(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Path:
     """A folder with every training twice, under `one` and `two`: by so many processes."""
-    folder = tmp_path_factory.mktemp("processes")
+    return once(tmp_path_factory, "processes", train_twice)
+
+
+def train_twice(folder: Path) -> None:
     nouns = ["cat", "dog", "bird", "fish", "child", "king", "river", "stone"]
     text = folder / "text.txt"
     lines = [
@@ -51,7 +56,6 @@ def trained(tmp_path_factory) -> Path:
         train_all(folder / "one", text)
     said = [worker.communicate(timeout=300)[1] for worker in workers]
     assert [worker.returncode for worker in workers] == [0, 0], "\n".join(said)
-    return folder
 
 
 LEAPS = ("mim/floored", "bmi/accuracy")
@@ -150,14 +154,14 @@ class TestFullyShard:
         resumed = two / "sharded" / "transformer" / best
         assert resumed.read_bytes() == (two / "straight" / best).read_bytes()
 
-    def test_one_process_resumes_it_and_says_that_bytes_differ(self, trained):
+    def test_one_process_resumes_it_and_says_that_bytes_differ(self, trained, tmp_path):
         recipe = changed(sharded(trained / "text.txt")["transformer"], train={"max_steps": 12})
-        watcher = Silent()
+        run, watcher = shutil.copytree(trained / "two" / "straight", tmp_path / "run"), Silent()
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("INFOLM_CACHE", str(trained / "tokenised"))
-            train(recipe, trained / "two" / "straight", True, watcher, quiet)
+            train(recipe, run, True, watcher, quiet)
         assert "batches were in 4 parts and are now in 2" in " ".join(watcher.said)
-        assert records(trained / "two" / "straight")[-1]["step"] == 12
+        assert records(run)[-1]["step"] == 12
 
     @pytest.mark.parametrize(
         ("name", "reason"),
@@ -190,54 +194,62 @@ main()
 
 
 @pytest.fixture(scope="module")
-def restarted(trained) -> tuple[Path, subprocess.CompletedProcess]:
-    """The training `lstm` by torchrun, whose second process died after four steps."""
-    (trained / "dying.py").write_text(DYING)
+def restarted(trained, tmp_path_factory) -> Path:
+    """The training `lstm` by torchrun, whose second process died after four steps, under `run`;
+    `out` and `err` are what was printed."""
+    return once(tmp_path_factory, "restarted", lambda folder: train_and_die(trained, folder))
+
+
+def train_and_die(trained: Path, folder: Path) -> None:
+    (folder / "dying.py").write_text(DYING)
     recipe = recipes(trained / "text.txt")["lstm"]
-    (trained / "lstm.yaml").write_text(recipe.as_yaml())
+    (folder / "lstm.yaml").write_text(recipe.as_yaml())
     started = subprocess.run(
         [
             *[sys.executable, "-m", "torch.distributed.run", "--standalone"],
             *["--nproc-per-node", "2", "--max-restarts", "1", "dying.py"],
-            *["train", "lstm.yaml", "--out", "restarted", "--resume", "--json"],
+            *["train", "lstm.yaml", "--out", "run", "--resume", "--json"],
             "train.checkpoint_seconds=0",
         ],
         env=environment(trained),
         capture_output=True,
         text=True,
         timeout=300,
-        cwd=trained,
+        cwd=folder,
     )
-    return trained / "restarted", started
+    assert started.returncode == 0, started.stderr
+    (folder / "out").write_text(started.stdout)
+    (folder / "err").write_text(started.stderr)
 
 
 def test_a_process_that_dies_says_why_and_torchrun_resumes_to_the_same_bytes(trained, restarted):
-    run, started = restarted
-    assert started.returncode == 0, started.stderr
-    assert "the second process has no memory left" in started.stderr
-    assert "process 0 lost another one of this training" in started.stderr
-    assert "resumed at step 4" in started.stderr
+    said = (restarted / "err").read_text()
+    assert "the second process has no memory left" in said
+    assert "process 0 lost another one of this training" in said
+    assert "resumed at step 4" in said
     best = "model.safetensors"
-    assert (run / best).read_bytes() == (trained / "two" / "lstm" / best).read_bytes()
+    assert (restarted / "run" / best).read_bytes() == (trained / "two" / "lstm" / best).read_bytes()
 
 
 def test_only_the_first_process_prints(restarted):
-    assert len(started := restarted[1].stdout.splitlines()) == 1
-    assert json.loads(started[0])["run"] == "restarted"
-    assert restarted[1].stderr.count("done: best validation") == 1
+    (line,) = (restarted / "out").read_text().splitlines()
+    assert json.loads(line)["run"] == "run"
+    assert (restarted / "err").read_text().count("done: best validation") == 1
 
 
-def test_another_number_of_processes_resumes_and_says_that_bytes_differ(trained, restarted):
+def test_another_number_of_processes_resumes_and_says_that_bytes_differ(
+    trained, restarted, tmp_path
+):
     tree = recipes(trained / "text.txt")["lstm"].model_dump(mode="json")
     tree["train"] |= {"max_steps": 9, "checkpoint_seconds": 0}
-    watcher = Silent()
+    run, watcher = shutil.copytree(restarted / "run", tmp_path / "run"), Silent()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("INFOLM_CACHE", str(trained / "tokenised"))
-        train(Recipe.model_validate(tree), restarted[0], True, watcher, quiet)
+        train(Recipe.model_validate(tree), run, True, watcher, quiet)
     said = " ".join(watcher.said)
     assert "batches were in 2 parts and are now in 1" in said
     assert "not byte for byte" in said
-    assert records(restarted[0])[-1]["step"] == 9
+    assert records(run)[-1]["step"] == 9
 
 
 def again(trained: Path, name: str, out: str, sections: dict[str, dict]) -> tuple[Path, Silent]:
