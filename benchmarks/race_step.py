@@ -4,7 +4,8 @@ The yardstick multiplies matrices of the same shapes, as often, into memory that
 and does nothing else: no activation, dropout, exponential, optimiser or average. A step has
 (M, K, N) products forward; of each, two more backward, by the input and by the weight. Recurrent
 matrices are multiplied step by step, those that read the whole input, and all gradients by weights,
-once for all steps.
+once for all steps. Where the recipe has `train.precision=bf16-mixed`, so has the yardstick; the
+step in single precision is then measured beside it.
 
     python benchmarks/race_step.py [RECIPE] [KEY=VALUE ...]
 """
@@ -16,15 +17,15 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from timing import ratio
 
-from infolm.config import load_recipe
+from infolm.config import Recipe, load_recipe
 from infolm.data.stream import Stream, StreamConfig
 from infolm.models.recurrent import RecurrentConfig, RecurrentModel
 from infolm.nn.softmax import SMALLEST_BLOCK
 from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
 from infolm.optimisation.schedule import Schedule
+from infolm.training.device import one_device
 from infolm.training.loop import Loop, Nobody, Term, Validation
 from infolm.training.run import RunFolder
 
@@ -33,7 +34,7 @@ BAR = 1.15
 
 
 def product(m: int, k: int, n: int, times: int = 1) -> Callable[[], None]:
-    """(M, K) by (K, N), so often."""
+    """(M, K) by (K, N), so often, in the default precision."""
     a, b, out = torch.randn(m, k), torch.randn(k, n), torch.empty(m, n)
 
     def multiply() -> None:
@@ -80,10 +81,8 @@ def run(multiplications: list[Callable[[], None]]) -> None:
         multiply()
 
 
-def main() -> None:
-    source, *overrides = sys.argv[1:] or ["race/ptb"]
-    torch.manual_seed(0)
-    recipe = load_recipe(source, [*overrides, "train.max_steps=1000"])
+def built(recipe: Recipe) -> tuple[Loop, RecurrentModel]:
+    """The training of a recipe on a text of noise."""
     feed, objective = recipe.feed, recipe.objective
     assert isinstance(feed, StreamConfig)
     assert isinstance(objective, LikelihoodConfig)
@@ -91,7 +90,7 @@ def main() -> None:
     text = np.random.default_rng(0).integers(0, VOCABULARY, 100 * feed.batch * feed.bptt)
     model = RecurrentModel(recipe.model, VOCABULARY)
     loop = Loop(
-        Fabric(accelerator="cpu", devices=1),
+        one_device("cpu", recipe.train.precision),
         model,
         [Term("likelihood", Stream(text, feed, 0), Likelihood(objective))],
         recipe.optimiser.build(model.parameters()),
@@ -103,7 +102,20 @@ def main() -> None:
         RunFolder(Path()),
         Nobody(),
     )
-    parts = products(model, feed.batch, feed.bptt)
+    return loop, model
+
+
+def main() -> None:
+    source, *overrides = sys.argv[1:] or ["race/ptb"]
+    torch.manual_seed(0)
+    overrides += ["train.max_steps=1000"]
+    recipe = load_recipe(source, overrides)
+    loop, model = built(recipe)
+    assert isinstance(recipe.feed, StreamConfig)
+    rounded = recipe.train.precision != "32-true"
+    torch.set_default_dtype(torch.bfloat16 if rounded else torch.float)
+    parts = products(model, recipe.feed.batch, recipe.feed.bptt)
+    torch.set_default_dtype(torch.float)
 
     def bare() -> None:
         for each in parts.values():
@@ -111,6 +123,10 @@ def main() -> None:
 
     value, a, b = ratio(loop._take_step, bare)
     print(f"training step / bare products: {value:.2f} (bar {BAR}; {a:.3f} s / {b:.3f} s)")
+    if rounded:
+        single, _ = built(load_recipe(source, [*overrides, "train.precision=32-true"]))
+        value, a, b = ratio(loop._take_step, single._take_step)
+        print(f"{recipe.train.precision} / single precision: {value:.2f} ({a:.3f} s / {b:.3f} s)")
     for name, each in parts.items():
         share, a, _ = ratio(partial(run, each), bare, 3)
         print(f"  of the products, {name}: {share:.0%} ({a:.3f} s)")

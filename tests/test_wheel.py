@@ -126,22 +126,24 @@ def test_each_library_is_recorded_with_its_digest_and_flags(carried):
         assert set(compiling.SETS[Path(name).stem]) <= set(about["flags"].split())
 
 
-CAPABILITIES = {"baseline": "default", "avx2": "avx2", "avx512": "avx512"}
+CAPABILITIES = {"baseline": "default", "avx2": "avx2", "avx512": "avx512", "avx512_bf16": "avx512"}
 """What PyTorch calls the sets, the smallest first."""
 
 
 def usable() -> list[str]:
-    """The sets that this processor has."""
+    """The sets that are taken on this processor, by what PyTorch is told of it."""
     own = torch.backends.cpu.get_cpu_capability().lower()
-    sets = [*CAPABILITIES]
-    return sets[: 1 + sets.index(own)] if own in sets else sets[:1]
+    sets = ["baseline", "avx2", "avx512"]
+    found = sets[: 1 + sets.index(own)] if own in sets else sets[:1]
+    pairs = found[-1] == "avx512" and torch.cpu._is_avx512_bf16_supported()
+    return [*found[:-1], "avx512_bf16"] if pairs else found
 
 
 @pytest.mark.parametrize("name", compiling.SETS)
 def test_without_a_compiler_the_carried_library_for_the_processor_computes(installed, name):
     if name not in usable() or sys.platform != "linux":
         pytest.skip(
-            f"this processor has no {name}, or this is not Linux, which tells what is loaded"
+            f"{name} is not for this processor, or this is not Linux, which tells what is loaded"
         )
     program = (
         "import torch; from infolm.nn.recurrence import native\n"

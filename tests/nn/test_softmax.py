@@ -344,6 +344,23 @@ def test_half_precision_inputs_are_taken_in_the_precision_of_the_weights(experts
     torch.testing.assert_close(-head.log_prob(half, y, embedding).sum(), loss.detach())
 
 
+@pytest.mark.parametrize("experts", [1, 3])
+def test_mixed_precision_rounds_the_products_and_nothing_else(experts):
+    """The loss is that of rounded logits in full precision, its gradients within their rounding."""
+    head, embedding = make(experts=experts)
+    head, embedding = head.float(), embedding.detach().float().requires_grad_()
+    x, y = make_input(40, SIZE).detach().float().requires_grad_(), torch.randint(0, 13, (40,))
+    expected = head.nll_sum(x, y, embedding)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = head.nll_sum(x, y, embedding)
+    assert loss.dtype == torch.float
+    assert 0 < abs(loss - expected) < 2**-7 * expected
+    pairs = [gradients(each, head, x, embedding) for each in (loss, expected)]
+    for ours, true in zip(*pairs, strict=True):
+        assert ours.dtype == torch.float
+        assert 0 < (ours - true).norm() < 2**-6 * true.norm()
+
+
 @settings(deadline=None, max_examples=40)
 @given(
     tokens=st.integers(1, 9),

@@ -35,10 +35,12 @@ std::vector<T> compute(const std::vector<Index>& sizes, Index width, Index threa
                           {MUL, 3, 2, 4, -1, -1, width, 1, 0}};
     const Instruction backward[] = {{DTANH, 4, 0, 2, -1, -1, width, 1, 0}, {LINEAR, 2, 4, -1, -1, 1, width, 1, 0}};
     const auto steps = static_cast<Index>(sizes.size());
-    const bool wide = sizeof(T) == 8;
-    execute(wide, forward, 5, operands, weights, 2, sizes.data(), steps, false, threads, nullptr);
+    const bool wide = sizeof(T) == 8, rounded = !wide && seed % 2;
+    execute(wide, rounded, forward, 5, operands, weights, 2, sizes.data(), steps, false, threads,
+            nullptr);
     std::vector<T> found(state);
-    execute(wide, backward, 2, operands, weights, 2, sizes.data(), steps, true, threads, nullptr);
+    execute(wide, rounded, backward, 2, operands, weights, 2, sizes.data(), steps, true, threads,
+            nullptr);
     found.insert(found.end(), sum.begin(), sum.end());
     return found;
 }

@@ -82,15 +82,16 @@ class _NegativeLogLikelihood(torch.autograd.Function):
         bias: Tensor,
         targets: Tensor,
         counts: Tensor,
+        rounded: bool,
     ) -> Tensor:
-        total, *gradients = _with_gradients(y, log_weights, weight, bias, targets, counts)
+        total, *gradients = _with_gradients(y, log_weights, weight, bias, targets, counts, rounded)
         ctx.save_for_backward(*gradients)
         return total
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = grad_outputs
-        return *(grad * saved for saved in ctx.saved_tensors), None, None
+        return *(grad * saved for saved in ctx.saved_tensors), None, None, None
 
 
 def _with_gradients(
@@ -100,8 +101,10 @@ def _with_gradients(
     bias: Tensor,
     targets: Tensor,
     counts: Tensor,
+    rounded: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The sum of `_NegativeLogLikelihood` and its gradients by y, a, W and b."""
+    """The sum of `_NegativeLogLikelihood` and its gradients by y, a, W and b. rounded: the three
+    products are those of matrices in bfloat16; exponentials and sums are not."""
     grad_y, grad_log_weights = y.new_empty(y.shape), torch.empty_like(log_weights)
     grad_weight, grad_bias = torch.zeros_like(weight), torch.zeros_like(bias)
     total = y.new_zeros(())
@@ -109,11 +112,16 @@ def _with_gradients(
     size = _block_tokens(weight, components)
     # All blocks use the same memory: fresh pages for each would cost some 5% of the time.
     memory = y.new_empty(min(size, len(y)) * components, len(weight))
+    narrow = weight.bfloat16() if rounded else weight
     for start in range(0, len(y), size):
         block = slice(start, start + size)
         inputs = y[block].flatten(0, 1)
         target = targets[block].repeat_interleave(components)[:, None]
-        logits = torch.addmm(bias, inputs, weight.t(), out=memory[: len(inputs)])
+        logits = memory[: len(inputs)]
+        if rounded:
+            torch.add(inputs.bfloat16() @ narrow.t(), bias, out=logits)
+        else:
+            torch.addmm(bias, inputs, weight.t(), out=logits)
         log_p, z = _exponentiate(logits, target)
         joint = log_weights[block] + log_p.view(-1, components)
         count = counts[block, None]
@@ -124,9 +132,13 @@ def _with_gradients(
         # and 1/Z scale the narrow factors of the products, never a block of logits.
         error = logits.scatter_add_(1, target, -z)
         scale = posterior.view(-1, 1) / z
-        torch.mm(error, weight, out=grad_y[block].flatten(0, 1)).mul_(scale)
-        grad_weight.addmm_(error.t(), scale * inputs)
         grad_bias.addmv_(error.t(), scale.squeeze(1))
+        if rounded:
+            error = error.bfloat16()
+            grad_weight += error.t() @ (scale * inputs).bfloat16()
+        else:
+            grad_weight.addmm_(error.t(), scale * inputs)
+        grad_y[block].flatten(0, 1).copy_(error @ narrow).mul_(scale)
     return total, grad_y, grad_log_weights, grad_weight, grad_bias
 
 
@@ -273,7 +285,6 @@ class Softmax(nn.Module):
         y = y.reshape(tokens, samples * self.experts, weight.shape[1])
         return y, log_weights - math.log(samples)
 
-    @_in_full
     def nll_sum(
         self,
         x: Tensor,
@@ -287,14 +298,17 @@ class Softmax(nn.Module):
         x: (*targets.shape, H), or (*targets.shape, D, H): D dropout samples, whose probabilities
         are averaged, p = 1/D sum_d p_d (Melis 2023, section 4.3). counts: how much each target
         counts, shaped like them, without gradient; none: 1. sizes: of packed sentences, how many
-        rows each step has.
+        rows each step has. Under autocast the products by W are rounded, the rest is in full.
         """
         weight = self._weight(embedding)
+        rounded = torch.is_autocast_enabled(x.device.type) and weight.dtype == torch.float
         rows, words = counted(x, targets)
         kept = self._kept(targets, rows.shape[1], weight, sizes)
-        y, log_weights = self._components(rows, weight, kept)
-        counts = y.new_ones(len(words)) if counts is None else counts[targets >= 0].to(y.dtype)
-        return _NegativeLogLikelihood.apply(y, log_weights, weight, self.bias, words, counts)
+        with torch.autocast(x.device.type, enabled=False):
+            y, log_weights = self._components(rows, weight, kept)
+            counts = y.new_ones(len(words)) if counts is None else counts[targets >= 0].to(y.dtype)
+            given = y, log_weights, weight, self.bias, words, counts
+            return _NegativeLogLikelihood.apply(*given, rounded)
 
     @_in_full
     def scores(

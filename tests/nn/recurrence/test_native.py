@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+from functools import partial
 from itertools import accumulate
 
 import numpy as np
@@ -83,12 +84,12 @@ def pointwise(operation, *inputs, out=None, **options):
     return out
 
 
-def linear(weight, v, init=None, out=None, transposed=False, threads=1):
+def linear(weight, v, init=None, out=None, transposed=False, threads=1, rounded=False):
     outputs = weight.shape[1 if transposed else 0]
     out = v.new_empty(len(v), outputs) if out is None else out
     code = Code([Instruction("linear", 0, 1, c=-1 if init is None else 2, weight=0)])
     operands = [(out, FIXED), (v, FIXED), (v if init is None else init, FIXED)]
-    native.run(code, operands, [(weight, transposed)], [len(v)], False, threads)
+    native.run(code, operands, [(weight, transposed)], [len(v)], False, threads, rounded)
     return out
 
 
@@ -195,8 +196,9 @@ class TestLinear:
         init=st.sampled_from(["none", "vector", "rows", "out"]),
         dtype=st.sampled_from(DTYPES),
         threads=st.integers(1, 3),
+        rounded=st.booleans(),
     )
-    def test_is_a_product(self, rows, inputs, outputs, transposed, init, dtype, threads):
+    def test_is_a_product(self, rows, inputs, outputs, transposed, init, dtype, threads, rounded):
         torch.manual_seed(0)
         shape = (inputs, outputs) if transposed else (outputs, inputs)
         # Columns of wider tensors, whose other columns must stay.
@@ -210,30 +212,37 @@ class TestLinear:
             "rows": torch.randn(rows, outputs, dtype=dtype),
             "out": out,
         }[init]
-        matrix = weight.T if transposed else weight
-        true = v.double() @ matrix.double().T + (0 if added is None else added.double())
-        linear(weight, v, added, out, transposed, threads)
+        matrix, read = weight.T if transposed else weight, v
+        if rounded and dtype == torch.float:
+            matrix, read = matrix.bfloat16(), v.bfloat16()
+        true = read.double() @ matrix.double().T + (0 if added is None else added.double())
+        linear(weight, v, added, out, transposed, threads, rounded)
         tolerance = 20 * (inputs + 1) * torch.finfo(dtype).eps
         torch.testing.assert_close(out.double(), true, rtol=tolerance, atol=tolerance)
         assert wide[:, :3].equal(before[:, :3])
         assert wide[:, -1:].equal(before[:, -1:])
 
-    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize(
+        ("dtype", "rounded"), [*((dtype, False) for dtype in DTYPES), (torch.float, True)]
+    )
     @pytest.mark.parametrize("outputs", [16, 43, 130])
-    def test_a_row_is_the_same_bits_in_any_company(self, outputs, dtype):
+    def test_a_row_is_the_same_bits_in_any_company(self, outputs, dtype, rounded):
         torch.manual_seed(0)
         weight, v = torch.randn(outputs, 97, dtype=dtype), torch.randn(27, 97, dtype=dtype)
         init = torch.randn(27, outputs, dtype=dtype)
-        alone = torch.cat([linear(weight, v[i : i + 1], init[i : i + 1]) for i in range(27)])
+        run = partial(linear, weight, rounded=rounded)
+        alone = torch.cat([run(v[i : i + 1], init[i : i + 1]) for i in range(27)])
         for rows in range(1, 28):
             for threads in (1, 2):
-                assert linear(weight, v[:rows], init[:rows], threads=threads).equal(alone[:rows])
+                assert run(v[:rows], init[:rows], threads=threads).equal(alone[:rows])
 
-    def test_both_ways_of_storing_give_the_same_bits(self):
+    @pytest.mark.parametrize("rounded", [False, True])
+    def test_both_ways_of_storing_give_the_same_bits(self, rounded):
         torch.manual_seed(0)
         weight, v = torch.randn(43, 97), torch.randn(5, 97)
         stored = weight.T.contiguous()
-        assert linear(stored, v, transposed=True).equal(linear(weight, v))
+        one = linear(stored, v, transposed=True, rounded=rounded)
+        assert one.equal(linear(weight, v, rounded=rounded))
 
     def test_nan_and_infinity_stay_in_their_row(self):
         torch.manual_seed(0)

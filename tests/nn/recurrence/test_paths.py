@@ -222,13 +222,17 @@ def test_a_path_can_be_asked_for_and_a_wrong_one_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["fused", pytest.param("native", marks=needs_compiler)])
-def test_mixed_precision_leaves_the_recurrence_alone(path):
+def test_mixed_precision_rounds_the_products_of_the_native_path_alone(path):
     case = make(RecurrentConfig(cell="rewired"), 4, 5, [6, 6], torch.float)
     expected = case.numbers(path, packed=False)
     with torch.autocast("cpu", torch.bfloat16):
         ours = case.numbers(path, packed=False)
-    assert ours[0].dtype == torch.float
-    torch.testing.assert_close(ours, expected)
+    assert {tensor.dtype for tensor in ours} == {torch.float}
+    if path == "fused":
+        torch.testing.assert_close(ours, expected)
+    else:
+        for found, true in zip(ours, expected, strict=True):
+            assert 0 < (found - true).norm() < 2**-6 * true.norm()
     rounded = [sentence.bfloat16() for sentence in case.sentences]  # from a layer that was cast
     case.sentences = [sentence.float() for sentence in rounded]
     expected = case.numbers(path, packed=False)[0]

@@ -26,7 +26,10 @@ from infolm.studies.race.record import LINE, NAME, read
 from infolm.training.manifest import sha256
 from infolm.training.run import read_validations
 
-METHODS = ["static", "temperature", "cache", "dynamic", "dynamic + cache"]
+METHODS = [
+    *("static", "temperature", "cache", "Monte Carlo", "Monte Carlo + cache"),
+    *("dynamic", "dynamic + cache"),
+]
 
 
 def begun() -> Clock:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -202,7 +203,15 @@ def test_scores_are_measured(monkeypatch):
 
 # -- the plan --------------------------------------------------------------------------------
 
-RATES = Rates(step=0.4, validation=5, token=1e-4, cache_token=4e-4, segment=0.05, statistics=0.3)
+RATES = Rates(
+    step=0.4,
+    validation=5,
+    token=1e-4,
+    masked_token=1e-3,
+    cache_token=4e-4,
+    segment=0.05,
+    statistics=0.3,
+)
 PTB = Sizes(valid=73_760, test=82_430, segment=20)
 
 
@@ -224,8 +233,8 @@ def test_dynamic_evaluation_is_left_out_where_it_would_take_too_long():
 
 @given(st.floats(1e-3, 2), st.floats(0, 1000))
 def test_slower_steps_or_a_later_start_are_fewer_steps(step, elapsed):
-    one = planned(Rates(step, 5, 1e-4, 4e-4, 0.05, 0.3), PTB, elapsed, 3600)
-    two = planned(Rates(2 * step, 5, 1e-4, 4e-4, 0.05, 0.3), PTB, elapsed, 3600)
+    one = planned(replace(RATES, step=step), PTB, elapsed, 3600)
+    two = planned(replace(RATES, step=2 * step), PTB, elapsed, 3600)
     assert two.steps == pytest.approx(one.steps / 2, abs=1)
     assert planned(RATES, PTB, elapsed + 40, 3600).steps < planned(RATES, PTB, elapsed, 3600).steps
 

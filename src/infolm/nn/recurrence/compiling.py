@@ -25,8 +25,10 @@ INSTRUCTIONS = (
     *("__SSE4_2__", "__AVX__", "__AVX2__", "__FMA__", "__AVX512F__", "__AVX512BF16__"),
     *("__ARM_NEON", "__ARM_FEATURE_SVE"),
 )
+_AVX512 = "-mavx2 -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl".split()
 SETS = {
-    "avx512": "-mavx2 -mfma -mavx512f -mavx512bw -mavx512dq -mavx512vl".split(),
+    "avx512_bf16": [*_AVX512, "-mavx512bf16"],
+    "avx512": _AVX512,
     "avx2": "-mavx2 -mfma".split(),
     "baseline": [],
 }

@@ -8,6 +8,9 @@
 All give the same numbers but for rounding. `INFOLM_CELLS`, or `use` in a program, decides; else
 native on a CPU, if it can be had, and fused elsewhere. A single step is fused in any case: the
 machine's preparation would not pay.
+
+Under autocast to bfloat16 the native path rounds what its matrix products read, and sums in single
+precision. The other paths stay in the weights' precision.
 """
 
 import os
@@ -73,9 +76,9 @@ class Recurrence:
         self.program = program
         self.executor = cache(self._executor)
 
-    def _executor(self, path: Path) -> Steps | Machine:
+    def _executor(self, path: Path, rounded: bool) -> Steps | Machine:
         if path == "native":
-            return Machine(self.program)
+            return Machine(self.program, rounded)
         return Steps(self.program, compiled=path == "compiled")
 
     def __call__(
@@ -91,26 +94,38 @@ class Recurrence:
 
         x (N, inputs): step t has `sizes[t]` rows, the steps one below the other.
         """
-        executor, dtype = self.executor(path), weights[0].dtype
+        device, dtype = x.device.type, weights[0].dtype
+        rounded = torch.is_autocast_enabled(device) and dtype == torch.float
+        executor = self.executor(path, rounded and path == "native")
         x, state = x.to(dtype), [tensor.to(dtype) for tensor in state]
-        # Sums over many steps are not for bfloat16: everything has the weights' precision.
-        with torch.autocast(x.device.type, enabled=False):
+        # Sums over many steps are not for bfloat16: what is remembered has the weights' precision.
+        with torch.autocast(device, enabled=False):
             if torch.is_grad_enabled():
                 outputs, *last = _Recurrence.apply(executor, sizes, x, keep, *state, *weights)
             else:
-                given = _given(self.program, x, keep, weights)
+                given = _given(executor, x, keep, weights)
                 outputs, last, _ = executor.forward(given, state, weights, sizes, save=False)
         return outputs, tuple(last)
 
 
+def _product(a: Tensor, b: Tensor, rounded: bool) -> Tensor:
+    """A B, of matrices rounded to bfloat16 if so, as is then their product."""
+    return (a.bfloat16() @ b.bfloat16()).to(a.dtype) if rounded else a @ b
+
+
 def _given(
-    program: Program, x: Tensor, keep: Tensor | None, weights: Sequence[Tensor]
+    executor: Steps | Machine, x: Tensor, keep: Tensor | None, weights: Sequence[Tensor]
 ) -> dict[Node, Tensor]:
     """The input, its hoisted maps for all steps at once, the mask."""
+    program = executor.program
     given = {program.x: x.contiguous()}
     for node in program.hoisted:
         bias = weights[node.inputs[1].weight] if len(node.inputs) == 2 else None
-        given[node] = functional.linear(x, weights[node.weight], bias)
+        if executor.rounded:
+            mapped = _product(x, weights[node.weight].t(), rounded=True)
+            given[node] = mapped if bias is None else mapped.add_(bias)
+        else:
+            given[node] = functional.linear(x, weights[node.weight], bias)
     if keep is not None:
         (leaf,) = {leaf for leaf in program.forward.leaves if leaf.operation == "keep"}
         given[leaf] = keep
@@ -131,7 +146,7 @@ class _Recurrence(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         program = executor.program
         state, weights = tensors[: len(program.before)], tensors[len(program.before) :]
-        given = _given(program, x, keep, weights)
+        given = _given(executor, x, keep, weights)
         outputs, last, kept = executor.forward(given, state, weights, sizes, save=True)
         read = {*program.backward.leaves, *(product.v for product in program.products)}
         given = {node: tensor for node, tensor in given.items() if node in read}
@@ -146,6 +161,7 @@ class _Recurrence(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, *last: Tensor) -> tuple[Tensor | None, ...]:
         program, sizes, saved = ctx.executor.program, ctx.sizes, list(ctx.saved_tensors)
+        rounded = ctx.executor.rounded
         weights, saved = saved[: ctx.weights], saved[ctx.weights :]
         given = dict(zip(ctx.given, saved, strict=False))
         blocks = iter(saved[len(given) :])
@@ -157,9 +173,9 @@ class _Recurrence(torch.autograd.Function):
             for weight, node, v in program.products:
                 adjoint = adjoints[node]
                 rows = given[v] if v in given else ctx.executor.rows(v, kept, sizes)
-                of_weights[weight] = _sum(of_weights[weight], adjoint.t() @ rows)
+                of_weights[weight] = _sum(of_weights[weight], _product(adjoint.t(), rows, rounded))
                 if v is program.x and ctx.needs_input_grad[2]:
-                    of_x = _sum(of_x, adjoint @ weights[weight])
+                    of_x = _sum(of_x, _product(adjoint, weights[weight], rounded))
             for weight, node in program.vectors:
                 of_weights[weight] = _sum(of_weights[weight], adjoints[node].sum(0))
         return None, None, of_x, None, *before, *of_weights

@@ -17,10 +17,11 @@ from infolm.nn.recurrence.program import Node, Procedure, Program
 
 
 class Machine:
-    """Runs `program` over time; the same interface as `steps.Steps`."""
+    """Runs `program` over time; the same interface as `steps.Steps`. rounded: linear maps multiply
+    numbers rounded to bfloat16."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, rounded: bool = False) -> None:
+        self.program, self.rounded = program, rounded
         self.saving = _Layout(program.forward, program.forward.outputs, {})
         states = list(zip(program.before, program.after, strict=True))
         self.passing = _Layout(program.inference, program.after[:1], dict(states[1:]))
@@ -48,7 +49,7 @@ class Machine:
             else:
                 tensors[before] = first.clone()
         layout = self.saving if save else self.passing
-        tensors |= layout.run(tensors, weights, sizes)
+        tensors |= layout.run(tensors, weights, sizes, self.rounded)
         outputs = tensors[program.after[0]]
         last = [
             _last(tensors[after], sizes) if after in tensors else tensors[before]
@@ -70,7 +71,7 @@ class Machine:
         tensors = given | {node: tensor for node, (tensor,) in kept.items()}
         tensors |= zip(self.program.carried, carried, strict=True)
         tensors[self.program.gradient] = gradient.contiguous()
-        return carried, self.backing.run(tensors, weights, sizes, reverse=True)
+        return carried, self.backing.run(tensors, weights, sizes, self.rounded, reverse=True)
 
     def rows(self, node: Node, kept: dict[Node, list[Tensor]], sizes: Sequence[int]) -> Tensor:
         """What was kept of `node`, for all steps (N, size)."""
@@ -223,6 +224,7 @@ class _Layout:
         tensors: dict[Node, Tensor],
         weights: Sequence[Tensor],
         sizes: Sequence[int],
+        rounded: bool,
         reverse: bool = False,
     ) -> dict[Node, Tensor]:
         """The `stored` values of all steps (N, size), in the memory given for them if any is."""
@@ -244,7 +246,8 @@ class _Layout:
             part = tensor if size == buffer.size else tensor.narrow(-1, start, size)
             operands.append((part, buffer.when))
         matrices = [(weights[weight], transposed) for weight, transposed in self.weights]
-        native.run(self.code, operands, matrices, sizes, reverse, torch.get_num_threads())
+        threads = torch.get_num_threads()
+        native.run(self.code, operands, matrices, sizes, reverse, threads, rounded)
         found = {}
         for node in self.stored:
             buffer, start = self.places[node]

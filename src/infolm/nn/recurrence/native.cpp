@@ -23,6 +23,10 @@
 #include <type_traits>
 #include <vector>
 
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
+
 namespace {
 
 using Index = std::int64_t;
@@ -82,6 +86,64 @@ inline void store_first(T* to, Vector<T> vector, Index count) {
 // while the sum runs over the inputs in their order, beginning with init: the same sum for every
 // shape of tile.
 
+//
+// Where products are `rounded`, W and v are rounded to bfloat16, the upper half of a float, and the
+// sums stay in single precision. Processors that multiply pairs of bfloat16 read W and v as such
+// pairs of adjacent inputs, which stand in place of the floats (an odd last input beside a 0).
+// Others multiply the rounded numbers as floats.
+
+#if defined(__AVX512BF16__)
+constexpr bool PAIRS = true;
+#else
+constexpr bool PAIRS = false;
+#endif
+
+// The nearest bfloat16, that with an even last bit of two.
+inline std::uint32_t bfloat16(float x) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return (x != x ? bits | 0x400000 : bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+inline float widened(std::uint32_t half) {
+    const std::uint32_t bits = half << 16;
+    float x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+// Numbers in a row of so many rounded ones.
+constexpr Index rounded_length(Index inputs) { return PAIRS ? (inputs + 1) / 2 : inputs; }
+
+// A row as the rounded products read it.
+inline void round_row(const float* from, Index count, float* to) {
+#if defined(__AVX512BF16__)
+    const __mmask16 all = 0xffff;
+    for (Index i = 0; i < count; i += 32) {
+        const Index left = count - i;
+        const __mmask16 low = left >= 16 ? all : (1 << left) - 1;
+        const __mmask16 high = left >= 32 ? all : left > 16 ? (1 << (left - 16)) - 1 : 0;
+        const __m512 a = _mm512_maskz_loadu_ps(low, from + i);
+        const __m512 b = _mm512_maskz_loadu_ps(high, from + i + 16);
+        const auto halves = (__m512i)_mm512_cvtne2ps_pbh(b, a);
+        const Index pairs = rounded_length(left);
+        _mm512_mask_storeu_epi32(to + i / 2, pairs >= 16 ? all : (1 << pairs) - 1, halves);
+    }
+#else
+    for (Index i = 0; i < count; ++i) to[i] = widened(bfloat16(from[i]));
+#endif
+}
+
+// sum + w v, or of pairs sum + w_0 v_0 + w_1 v_1.
+template <bool PAIRED, class T>
+inline Vector<T> accumulated(Vector<T> sum, Vector<T> w, T v) {
+#if defined(__AVX512BF16__)
+    if constexpr (PAIRED)
+        return (Vector<T>)_mm512_dpbf16_ps((__m512)sum, (__m512bh)w, (__m512bh)_mm512_set1_ps(v));
+#endif
+    return sum + w * v;
+}
+
 template <class T>
 constexpr int PANEL = 2 * Lanes<T>::count;
 
@@ -92,17 +154,21 @@ template <class T>
 struct Matrix {
     const T* stored;
     Index outputs, inputs, stride;
-    bool transposed;
+    bool transposed, rounded;
     T* packed;
 
     Index panels() const { return (outputs + PANEL<T> - 1) / PANEL<T>; }
-    Index size() const { return panels() * inputs * PANEL<T>; }
+    Index length() const { return rounded ? rounded_length(inputs) : inputs; }
+    Index panel_size() const { return length() * PANEL<T>; }
+    Index size() const { return panels() * panel_size(); }
 
     void pack(Index panel) {
-        T* to = packed + panel * inputs * PANEL<T>;
+        T* to = packed + panel * panel_size();
         const Index first = panel * PANEL<T>;
         const Index count = std::min<Index>(PANEL<T>, outputs - first);
-        if (count < PANEL<T>) std::fill_n(to, inputs * PANEL<T>, T(0));
+        if (count < PANEL<T>) std::fill_n(to, panel_size(), T(0));
+        if constexpr (std::is_same_v<T, float>)
+            if (rounded) return pack_rounded(to, first, count);
         if (transposed) {
             for (Index k = 0; k < inputs; ++k)
                 std::copy_n(stored + k * stride + first, count, to + k * PANEL<T>);
@@ -113,6 +179,31 @@ struct Matrix {
                 for (Index j = 0; j < count; ++j)
                     for (Index k = begin; k < std::min(begin + few, inputs); ++k)
                         to[k * PANEL<T> + j] = stored[(first + j) * stride + k];
+        }
+    }
+
+    void pack_rounded(float* to, Index first, Index count) const {
+        constexpr Index P = PANEL<float>;
+        if (!transposed) {
+            thread_local std::vector<float> memory;
+            memory.resize(length());
+            for (Index j = 0; j < count; ++j) {
+                round_row(stored + (first + j) * stride, inputs, memory.data());
+                for (Index k = 0; k < length(); ++k) to[k * P + j] = memory[k];
+            }
+        } else if (!PAIRS) {
+            for (Index k = 0; k < inputs; ++k)
+                round_row(stored + k * stride + first, count, to + k * P);
+        } else {
+            for (Index k = 0; k < inputs; k += 2) {
+                const float* const even = stored + k * stride + first;
+                const float* const odd = even + stride;
+                std::uint32_t pairs[P];
+                for (Index j = 0; j < count; ++j) pairs[j] = bfloat16(even[j]);
+                if (k + 1 < inputs)
+                    for (Index j = 0; j < count; ++j) pairs[j] |= bfloat16(odd[j]) << 16;
+                std::memcpy(to + k / 2 * P, pairs, count * sizeof *pairs);
+            }
         }
     }
 };
@@ -140,7 +231,7 @@ inline void keep(V& vector) {
 
 // Whole panels; `ahead` is what will be read after them, fetched meanwhile into the second-level
 // cache, `pace` elements for each input.
-template <class T, int ROWS, int PANELS>
+template <class T, bool PAIRED, int ROWS, int PANELS>
 void tile(const T* packed, Index panel_size, Index inputs, const T* ahead, Index pace,
           Rows<T> v, Rows<T> init, Rows<T> out) {
     constexpr int L = Lanes<T>::count, VECTORS = 2 * PANELS;
@@ -158,11 +249,13 @@ void tile(const T* packed, Index panel_size, Index inputs, const T* ahead, Index
         if constexpr (PANELS == 1) {
             const Vector<T> w[] = {part(0), part(1)};
             for (int r = 0; r < ROWS; ++r)
-                for (int j = 0; j < 2; ++j) sum[r][j] += w[j] * v[r][k];
+                for (int j = 0; j < 2; ++j)
+                    sum[r][j] = accumulated<PAIRED, T>(sum[r][j], w[j], v[r][k]);
         } else {
             for (int j = 0; j < VECTORS; ++j) {
                 const auto w = part(j);
-                for (int r = 0; r < ROWS; ++r) sum[r][j] += w * v[r][k];
+                for (int r = 0; r < ROWS; ++r)
+                    sum[r][j] = accumulated<PAIRED, T>(sum[r][j], w, v[r][k]);
             }
         }
     }
@@ -173,20 +266,32 @@ void tile(const T* packed, Index panel_size, Index inputs, const T* ahead, Index
 // Few rows are bound by reading W: several panels at once keep more reads and sums under way.
 Index panels_together(Index rows) { return rows < 4 ? 5 - rows : 1; }
 
-template <class T>
+template <class T, bool PAIRED>
 auto kernel(Index rows, Index panels) {
-    if (panels == 4) return tile<T, 1, 4>;
-    if (panels == 3) return tile<T, 2, 3>;
-    if (panels == 2) return tile<T, 3, 2>;
-    constexpr decltype(&tile<T, 1, 1>) kernels[] = {tile<T, 1, 1>, tile<T, 2, 1>, tile<T, 3, 1>,
-                                                    tile<T, 4, 1>, tile<T, 5, 1>, tile<T, 6, 1>};
+    if (panels == 4) return tile<T, PAIRED, 1, 4>;
+    if (panels == 3) return tile<T, PAIRED, 2, 3>;
+    if (panels == 2) return tile<T, PAIRED, 3, 2>;
+    constexpr decltype(&tile<T, PAIRED, 1, 1>) kernels[] = {
+        tile<T, PAIRED, 1, 1>, tile<T, PAIRED, 2, 1>, tile<T, PAIRED, 3, 1>,
+        tile<T, PAIRED, 4, 1>, tile<T, PAIRED, 5, 1>, tile<T, PAIRED, 6, 1>};
     return kernels[rows - 1];
 }
 
 template <class T>
 void linear(const Matrix<T>& w, Index rows, Rows<T> v, Rows<T> init, Rows<T> out) {
     constexpr Index P = PANEL<T>;
-    const Index panel_size = w.inputs * P;
+    const Index length = w.length(), panel_size = w.panel_size();
+    auto kernels = kernel<T, false>;
+    if constexpr (std::is_same_v<T, float>) {
+        if (w.rounded) {
+            if (PAIRS) kernels = kernel<T, PAIRS>;
+            thread_local std::vector<float> memory;
+            if (memory.size() < std::size_t(rows * length)) memory.resize(rows * length);
+            for (Index row = 0; row < rows; ++row)
+                round_row(v[row], w.inputs, memory.data() + row * length);
+            v = {memory.data(), length};
+        }
+    }
     const Index groups = (rows + TILE_ROWS - 1) / TILE_ROWS;
     const Index pace = (P + groups - 1) / groups;
     for (Index panel = 0, panels; panel < w.panels(); panel += panels) {
@@ -197,9 +302,9 @@ void linear(const Matrix<T>& w, Index rows, Rows<T> v, Rows<T> init, Rows<T> out
         for (Index group = 0; group < groups; ++group) {
             const Index row = rows * group / groups, count = rows * (group + 1) / groups - row;
             const auto run = [&](Rows<T> init, Rows<T> out) {
-                kernel<T>(count, panels)(packed, panel_size, w.inputs,
-                                         packed + panel_size + group * pace * w.inputs, pace,
-                                         {v[row], v.stride}, init, out);
+                kernels(count, panels)(packed, panel_size, length,
+                                       packed + panel_size + group * pace * length, pace,
+                                       {v[row], v.stride}, init, out);
             };
             const Rows<T> from{init.first ? init[row] + column : nullptr, init.stride};
             const Rows<T> to{out[row] + column, out.stride};
@@ -495,15 +600,15 @@ void parallel(Team team, Index threads, F work) {
 
 template <class T>
 int run(const Instruction* instructions, Index count, const Operand<T>* operands,
-        const Index* weights, Index weight_count, const Index* sizes, Index steps, bool reverse,
-        Index threads, Team team) try {
+        const Index* weights, Index weight_count, bool rounded, const Index* sizes, Index steps,
+        bool reverse, Index threads, Team team) try {
     Program<T> program(instructions, count, operands);
     std::size_t size = 0;
     Index panels = 0;
     for (Index i = 0; i < weight_count; ++i) {
         const Index* w = weights + 5 * i;
         const T* const stored = reinterpret_cast<const T*>(w[0]);
-        program.weights.push_back({stored, w[1], w[2], w[3], w[4] != 0, nullptr});
+        program.weights.push_back({stored, w[1], w[2], w[3], w[4] != 0, rounded, nullptr});
         size += program.weights.back().size() * sizeof(T);
         panels += program.weights.back().panels();
     }
@@ -539,14 +644,14 @@ int run(const Instruction* instructions, Index count, const Operand<T>* operands
 #define EXPORTED extern "C"
 #endif
 
-EXPORTED int execute(bool wide, const void* instructions, Index count, const void* operands,
+EXPORTED int execute(bool wide, bool rounded, const void* instructions, Index count, const void* operands,
                      const Index* weights, Index weight_count, const Index* sizes, Index steps,
                      bool reverse, Index threads, void* team) {
     const auto as = [&](auto number) {
         using T = decltype(number);
         return run<T>(static_cast<const Instruction*>(instructions), count,
-                      static_cast<const Operand<T>*>(operands), weights, weight_count, sizes,
-                      steps, reverse, threads, reinterpret_cast<Team>(team));
+                      static_cast<const Operand<T>*>(operands), weights, weight_count, rounded,
+                      sizes, steps, reverse, threads, reinterpret_cast<Team>(team));
     };
-    return wide ? as(double()) : as(float());
+    return wide ? as(double()) : as(float());  // double is not rounded: see native.py
 }

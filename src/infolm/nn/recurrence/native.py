@@ -5,7 +5,7 @@ installation), or where it is damaged, a compiler on this computer makes it once
 
 The machine knows no cell, only instructions on rows of a batch:
 
-    linear                  out = W a (+ c)             W is weights[weight]
+    linear                  out = W a (+ c)             W is weights[weight]; may be rounded
     add, sub, mul, min      out = a + b, a - b, a b, min(a, b)
     muladd                  out = a b + c
     below                   out = 1 where a < b, 1/2 where a = b, else 0
@@ -94,13 +94,15 @@ def run(
     sizes: Sequence[int],
     reverse: bool,
     threads: int,
+    rounded: bool = False,
 ) -> None:
     """Execute `code` at every step, the last first if `reverse`, in place.
 
     operands: tensors (rows, F) with unit column stride, or vectors (F,) that stand for each row,
     and when their rows are read (`FIXED`, `NOW`, `BEFORE`). weights: matrices W (outputs, inputs),
-    or W^T where the second value is true. sizes: the rows n_0 >= n_1 >= ... of each step. The
-    shapes are not checked against the code.
+    or W^T where the second value is true. sizes: the rows n_0 >= n_1 >= ... of each step. rounded:
+    linear maps of float multiply numbers rounded to bfloat16, and sum in float; on processors with
+    instructions for it that takes about half the time. The shapes are not checked against the code.
     """
     library = _library()
     if library is None:
@@ -126,6 +128,7 @@ def run(
     rows = array("q", sizes)
     failed = library.execute(
         dtype == torch.double,
+        rounded and dtype == torch.float,
         code.packed,
         code.count,
         table.buffer_info()[0],
@@ -179,6 +182,9 @@ def _carried() -> tuple[Path, dict[str, str]]:
     try:
         record = json.loads((_CARRIED / compiling.RECORD).read_text(encoding="utf-8"))
         capability = torch.backends.cpu.get_cpu_capability().lower()
+        # "avx512_bf16" is the capability "AVX512" with one more instruction.
+        if capability.startswith("avx512") and torch.cpu._is_avx512_bf16_supported():
+            capability = "avx512_bf16"
         usable = [name for name in compiling.SETS if capability.startswith(name)]
         named = [name + compiling.SUFFIX for name in (*usable, "baseline")]
         path = _CARRIED / next(name for name in named if name in record)
@@ -293,7 +299,7 @@ def _team() -> int | None:
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     flag, whole, address = ctypes.c_bool, ctypes.c_int64, ctypes.c_void_p
     library.execute.argtypes = (
-        *(flag, ctypes.c_char_p, whole, address, address, whole, address, whole),
+        *(flag, flag, ctypes.c_char_p, whole, address, address, whole, address, whole),
         *(flag, whole, address),
     )
     library.execute.restype = ctypes.c_int

@@ -26,6 +26,9 @@ class Steps:
     equal ones. A tensor for all steps has them one below the other, (N, size), N = sum_t n_t.
     """
 
+    rounded = False
+    """Products are in the weights' precision."""
+
     def __init__(self, program: Program, compiled: bool = False) -> None:
         self.program = program
         self.saving = _Step(program.forward, compiled)

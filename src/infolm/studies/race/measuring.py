@@ -1,7 +1,8 @@
 """A trained model by every method: tuned and compared on validation, then read once on test.
 
-Static and dynamic walks, each as it is and with temperature and neural cache, and each of these
-mixed with the Kneser-Ney model: p = (1 - w) p_model + w p_KN, w by the validation split.
+Static walks, those by Monte Carlo dropout and dynamic ones, each as it is and with temperature and
+neural cache, and each of these mixed with the Kneser-Ney model: p = (1 - w) p_model + w p_KN, w by
+the validation split.
 """
 
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from infolm.families.running.options import TUNE
 from infolm.families.running.run import LanguageRun
 from infolm.families.running.tuned import SEGMENTS
 from infolm.studies.race.clock import Clock, OutOfTime
-from infolm.studies.race.plan import CHUNK, TUNING_TOKENS
+from infolm.studies.race.plan import CHUNK, MASKS, SHARPER, TUNING_TOKENS
 
 TEMPERATURES = tuple(float(tau) for tau in np.geomspace(0.85, 1.25, 9).round(4))
 """Of which one is taken for dynamic evaluation, all measured in one walk."""
@@ -62,12 +63,13 @@ class Measuring:
     def __init__(self, run: LanguageRun, ngrams: KneserNey, clock: Clock, report: Report) -> None:
         self.run, self.ngrams, self.clock, self.report = run, ngrams, clock, report
         self.statistics: Statistics | None = None
-        self.seconds_per_token = 0.0  # of the dynamic walk
+        self.seconds_per_token: dict[Any, float] = {}  # of walks that are not static
 
     def tuned(self, dynamic: bool, until: float) -> list[Entry]:
         """Every method with its settings and what it makes of validation. dynamic: whether to try
         dynamic evaluation, which is left out where it is not done at `until`."""
         entries = self._static()
+        entries += self._tuned("Monte Carlo", Method(monte_carlo=MASKS), SHARPER, self.report)
         if dynamic:
             try:
                 entries += self._dynamic(until)
@@ -97,33 +99,34 @@ class Measuring:
                 raise OutOfTime
             self.report(stage, done, total)
 
-        run, model, few = self.run, self.run.model, self._valid[: TUNING_TOKENS + 1]
-        segment = SEGMENTS[run.tokenizer.kind][0]
-        settings = run.dynamic_settings(TUNE, "rms", segment, watched)
-        self.statistics = run.statistics(settings, watched)
-        method, stage = Method(dynamic=settings), "validation, dynamic evaluation"
+        segment = SEGMENTS[self.run.tokenizer.kind][0]
+        settings = self.run.dynamic_settings(TUNE, "rms", segment, watched)
+        self.statistics = self.run.statistics(settings, watched)
+        return self._tuned("dynamic", Method(dynamic=settings), TEMPERATURES, watched)
+
+    def _tuned(
+        self, name: str, method: Method, temperatures: tuple[float, ...], report: Report
+    ) -> list[Entry]:
+        """A walk through the tokens for tuning: as it is, and with the best of the temperatures
+        and the cache."""
+        model, few = self.run.model, self._valid[: TUNING_TOKENS + 1]
+        temperatures, stage = (1.0, *temperatures), f"validation, {name}"
         began = self.clock.elapsed()
-        chunks = [
-            *walk(
-                model,
-                few,
-                method,
-                CHUNK,
-                (1.0, *TEMPERATURES),
-                self.statistics,
-                report=lambda done, total: watched(stage, done, total),
-            )
-        ]
-        self.seconds_per_token = (self.clock.elapsed() - began) / (len(few) - 1)
+
+        def progress(done: int, total: int) -> None:
+            report(stage, done, total)
+
+        chunks = [*walk(model, few, method, CHUNK, temperatures, self.statistics, report=progress)]
+        self.seconds_per_token[method.walk] = (self.clock.elapsed() - began) / (len(few) - 1)
         log_p, hidden, targets = _joined(chunks)
         best = int(log_p.double().sum(1).argmax())
-        tempered = replace(method, temperature=(1.0, *TEMPERATURES)[best])
         cache, _ = neural_cache.tune(log_p[best], hidden, targets)
         recent = neural_cache.NeuralCache(cache.window, cache.flatness).log_prob(hidden, targets)
         together = neural_cache.mix(log_p[best], recent, cache.weight)
+        tempered = replace(method, temperature=temperatures[best], cache=cache)
         return [
-            Entry("dynamic", method, 0.0, _numbers(log_p[0])),
-            Entry("dynamic + cache", replace(tempered, cache=cache), 0.0, _numbers(together)),
+            Entry(name, method, 0.0, _numbers(log_p[0])),
+            Entry(f"{name} + cache", tempered, 0.0, _numbers(together)),
         ]
 
     def test(self, entries: list[Entry]) -> dict[str, LogProbs]:
@@ -134,7 +137,7 @@ class Measuring:
         methods = list(dict.fromkeys(each.method for each in entries))
         for key in dict.fromkeys(method.walk for method in methods):
             group = [method for method in methods if method.walk == key]
-            if key != STATIC.walk and self.clock.left() < self.seconds_per_token * len(tokens):
+            if self.clock.left() < self.seconds_per_token.get(key, 0.0) * len(tokens):
                 continue
             progress = self._progress(f"test ({Method(*key)})")
             read = measure(self.run.model, tokens, group, CHUNK, self.statistics, progress)

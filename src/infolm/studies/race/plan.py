@@ -19,6 +19,7 @@ from infolm.errors import InfolmError
 from infolm.evaluation import dynamic, neural_cache
 from infolm.evaluation.dynamic import DynamicSettings, StatisticsSettings
 from infolm.evaluation.likelihood import one_stream
+from infolm.evaluation.monte_carlo import MonteCarlo, MonteCarloSettings, monte_carlo_stream
 from infolm.families.running.run import LanguageRun
 from infolm.families.running.tuned import SEGMENTS
 from infolm.families.train import train
@@ -34,6 +35,10 @@ TUNING_TOKENS = 25_000
 """Of the validation split, that temperature and cache are tuned on and methods compared on."""
 CHUNK = 200
 """Tokens that a static model reads at a time."""
+MASKS = MonteCarloSettings(samples=10)
+"""Of Monte Carlo dropout: ten masks have nine tenths of what any number of them brings."""
+SHARPER = (0.8, 0.85, 0.9, 0.95)
+"""Temperatures tried with it: a mean over masks is flatter than each of them."""
 DYNAMIC_TRIALS = 16
 """Walks that the tuning of dynamic evaluation is expected to take."""
 MEASURING_SHARE = 0.3
@@ -49,12 +54,13 @@ LOOK = 5_000
 @dataclass(frozen=True)
 class Rates:
     """Seconds: of a training step; of a validation with what it saves; of a token of a static walk;
-    of a token in the tuning of the cache; of a segment of dynamic evaluation; of a batch of its
-    statistics."""
+    of a token by Monte Carlo dropout with the temperatures tried; of a token in the tuning of the
+    cache; of a segment of dynamic evaluation; of a batch of its statistics."""
 
     step: float
     validation: float
     token: float
+    masked_token: float
     cache_token: float
     segment: float
     statistics: float
@@ -88,6 +94,7 @@ def measuring_seconds(rates: Rates, sizes: Sizes) -> tuple[float, float]:
     # The temperature takes about six passes of the softmax; splits are read with two temperatures.
     walks = 7 * sizes.tuning + 2 * (sizes.valid + sizes.test)
     static = rates.token * walks + rates.cache_token * sizes.tuning
+    static += rates.masked_token * (sizes.tuning + sizes.test) + rates.cache_token * sizes.tuning
     trial = min(dynamic.TUNING_TOKENS, sizes.valid)
     tokens = DYNAMIC_TRIALS * trial + sizes.tuning + sizes.test
     tuning = rates.statistics * (dynamic.USUAL.batches or 0) + rates.cache_token * sizes.tuning
@@ -155,11 +162,13 @@ def probe(recipe: Recipe, scratch: Path, limit: float, report: Report) -> tuple[
     return Rates(step, validation, *_walking(run, valid)), len(valid)
 
 
-def _walking(run: LanguageRun, valid: Any) -> tuple[float, float, float, float]:
-    """Seconds of a token of a static walk and in the tuning of the cache, of a segment of dynamic
-    evaluation, and of a batch of its statistics."""
+def _walking(run: LanguageRun, valid: Any) -> tuple[float, float, float, float, float]:
+    """Seconds of a token of a static walk, of one by Monte Carlo dropout and in the tuning of the
+    cache, of a segment of dynamic evaluation, and of a batch of its statistics."""
     model, few = run.model, valid[: 4 * CHUNK + 1]
     token = _seconds(lambda: [*one_stream(model, few, CHUNK)]) / (len(few) - 1)
+    samples, temperatures = MonteCarlo(model, MASKS), (1.0, *SHARPER)
+    masked = _seconds(lambda: [*monte_carlo_stream(samples, few, temperatures)]) / (len(few) - 1)
     rows = min(LOOK, len(valid))
     hidden, targets = torch.randn(rows, model.widths[-1]), torch.arange(rows) % 97
     log_model = torch.full((rows,), -5.0)
@@ -173,7 +182,7 @@ def _walking(run: LanguageRun, valid: Any) -> tuple[float, float, float, float]:
     batches = StatisticsSettings(3)
     train_tokens = run.corpus.splits["train"].tokens
     gradients = _seconds(lambda: dynamic.gradient_statistics(model, train_tokens, batches), 0)
-    return token, cache, adapting / -(-(len(several) - 1) // segment), gradients / 3
+    return token, masked, cache, adapting / -(-(len(several) - 1) // segment), gradients / 3
 
 
 def _seconds(work: Callable[[], object], warm_up: int = 1) -> float:
