@@ -25,7 +25,7 @@ from infolm.models.recurrent import RecurrentConfig, RecurrentModel
 from infolm.nn.softmax import SMALLEST_BLOCK
 from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
 from infolm.optimisation.schedule import Schedule
-from infolm.training.device import one_device
+from infolm.training.device import keep_freed_memory, one_device
 from infolm.training.loop import Loop, Nobody, Term, Validation
 from infolm.training.run import RunFolder
 
@@ -108,6 +108,7 @@ def built(recipe: Recipe) -> tuple[Loop, RecurrentModel]:
 def main() -> None:
     source, *overrides = sys.argv[1:] or ["race/ptb"]
     torch.manual_seed(0)
+    keep_freed_memory()  # as `infolm train` does
     overrides += ["train.max_steps=1000"]
     recipe = load_recipe(source, overrides)
     loop, model = built(recipe)

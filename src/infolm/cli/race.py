@@ -104,7 +104,9 @@ def _race(
     from infolm.studies.race.race import Rules
     from infolm.studies.race.race import race as run_race
     from infolm.studies.race.record import NAME
+    from infolm.training.device import keep_freed_memory
 
+    keep_freed_memory()
     rules = Rules(minutes, threads)
     source, folder = source_and_folder(source, "recipe.yaml", variants)
     loaded = load_recipe(source, overrides, variants)

@@ -52,7 +52,9 @@ def train(
     from infolm.families.train import train as train_run
     from infolm.metrics import described
     from infolm.training import processes
+    from infolm.training.device import keep_freed_memory
 
+    keep_freed_memory()
     source, folder = source_and_folder(recipe, "recipe.yaml", variant)
     loaded = load_recipe(source, overrides, variant or [])
     out = out or folder

@@ -113,13 +113,15 @@ def _with_gradients(
     # All blocks use the same memory: fresh pages for each would cost some 5% of the time.
     memory = y.new_empty(min(size, len(y)) * components, len(weight))
     narrow = weight.bfloat16() if rounded else weight
+    half = memory.new_empty(memory.shape if rounded else 0, dtype=torch.bfloat16)
     for start in range(0, len(y), size):
         block = slice(start, start + size)
         inputs = y[block].flatten(0, 1)
         target = targets[block].repeat_interleave(components)[:, None]
         logits = memory[: len(inputs)]
         if rounded:
-            torch.add(inputs.bfloat16() @ narrow.t(), bias, out=logits)
+            product = torch.mm(inputs.bfloat16(), narrow.t(), out=half[: len(inputs)])
+            torch.add(product, bias, out=logits)
         else:
             torch.addmm(bias, inputs, weight.t(), out=logits)
         log_p, z = _exponentiate(logits, target)
@@ -134,7 +136,7 @@ def _with_gradients(
         scale = posterior.view(-1, 1) / z
         grad_bias.addmv_(error.t(), scale.squeeze(1))
         if rounded:
-            error = error.bfloat16()
+            error = half[: len(inputs)].copy_(error)
             grad_weight += error.t() @ (scale * inputs).bfloat16()
         else:
             grad_weight.addmm_(error.t(), scale * inputs)

@@ -89,6 +89,9 @@ def do(call: str, arguments: dict[str, Any], reporter: Reporter) -> dict[str, An
 
 
 def main() -> int:
+    from infolm.training.device import keep_freed_memory
+
+    keep_freed_memory()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints is no answer
     reporter = Reporter(answers)
