@@ -207,7 +207,9 @@ def test_sets_agree_to_rounding_and_those_with_fma_to_the_bit(carried, dtype, mo
 def test_a_damaged_library_is_not_loaded_and_one_is_compiled(
     carried, damaged, tmp_path, monkeypatch, capsys
 ):
-    (tmp_path / "tiny.cpp").write_text('extern "C" int execute() { return 0; }\n')
+    (tmp_path / "tiny.cpp").write_text(
+        'extern "C" int execute() { return 0; } extern "C" void exponentiate() {}\n'
+    )
     monkeypatch.setattr(native, "_SOURCE", tmp_path / "tiny.cpp")
     monkeypatch.setenv("INFOLM_NATIVE", str(tmp_path / "cache"))
     copy = tmp_path / "carried"

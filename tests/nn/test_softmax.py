@@ -344,9 +344,13 @@ def test_half_precision_inputs_are_taken_in_the_precision_of_the_weights(experts
     torch.testing.assert_close(-head.log_prob(half, y, embedding).sum(), loss.detach())
 
 
+@pytest.mark.parametrize("available", [True, False])
 @pytest.mark.parametrize("experts", [1, 3])
-def test_mixed_precision_rounds_the_products_and_nothing_else(experts):
-    """The loss is that of rounded logits in full precision, its gradients within their rounding."""
+def test_mixed_precision_rounds_the_products_and_nothing_else(experts, available, monkeypatch):
+    """The loss is that of rounded logits in full precision, its gradients within their rounding:
+    with the native machine and without."""
+    if not available:
+        monkeypatch.setattr(softmax.native, "available", lambda: False)
     head, embedding = make(experts=experts)
     head, embedding = head.float(), embedding.detach().float().requires_grad_()
     x, y = make_input(40, SIZE).detach().float().requires_grad_(), torch.randint(0, 13, (40,))

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from infolm.nn.dropout import Rates, mask
+from infolm.nn.recurrence import native
 
 Tempering = Literal["mixture", "expert"]
 """What a temperature sharpens or flattens: the mixture, or each of its softmaxes."""
@@ -62,6 +63,16 @@ def _exponentiate(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     chosen = logits.gather(1, targets) - largest
     z = logits.sub_(largest).exp_().sum(1, keepdim=True)
     return chosen - z.log(), z
+
+
+def _exponentiate_rounded(logits: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """`_exponentiate` of logits + bias, (n, V) in bfloat16; they become e - Z onehot(t)."""
+    if logits.device.type == "cpu" and native.available():
+        return native.exponentiate(logits, bias, targets)
+    exact = logits + bias
+    log_p, z = _exponentiate(exact, targets)
+    logits.copy_(exact.scatter_add_(1, targets, -z))
+    return log_p, z
 
 
 class _NegativeLogLikelihood(torch.autograd.Function):
@@ -111,36 +122,36 @@ def _with_gradients(
     components = y.shape[1]
     size = _block_tokens(weight, components)
     # All blocks use the same memory: fresh pages for each would cost some 5% of the time.
-    memory = y.new_empty(min(size, len(y)) * components, len(weight))
     narrow = weight.bfloat16() if rounded else weight
-    half = memory.new_empty(memory.shape if rounded else 0, dtype=torch.bfloat16)
+    memory = narrow.new_empty(min(size, len(y)) * components, len(weight))
     for start in range(0, len(y), size):
         block = slice(start, start + size)
         inputs = y[block].flatten(0, 1)
         target = targets[block].repeat_interleave(components)[:, None]
         logits = memory[: len(inputs)]
         if rounded:
-            product = torch.mm(inputs.bfloat16(), narrow.t(), out=half[: len(inputs)])
-            torch.add(product, bias, out=logits)
+            torch.mm(inputs.bfloat16(), narrow.t(), out=logits)
+            log_p, z = _exponentiate_rounded(logits, bias, target)
         else:
             torch.addmm(bias, inputs, weight.t(), out=logits)
-        log_p, z = _exponentiate(logits, target)
+            log_p, z = _exponentiate(logits, target)
+            logits.scatter_add_(1, target, -z)
         joint = log_weights[block] + log_p.view(-1, components)
         count = counts[block, None]
         total -= (count * joint.logsumexp(1, keepdim=True)).sum()
         posterior = count * joint.softmax(1)
         grad_log_weights[block] = -posterior
-        # Now e - Z onehot(t), which is Z times the gradient of one component alone. Posterior
-        # and 1/Z scale the narrow factors of the products, never a block of logits.
-        error = logits.scatter_add_(1, target, -z)
+        # Logits are now e - Z onehot(t), which is Z times the gradient of one component alone.
+        # Posterior and 1/Z scale the narrow factors of the products, never a block of logits.
         scale = posterior.view(-1, 1) / z
-        grad_bias.addmv_(error.t(), scale.squeeze(1))
         if rounded:
-            error = half[: len(inputs)].copy_(error)
-            grad_weight += error.t() @ (scale * inputs).bfloat16()
+            both = logits.t() @ torch.cat([scale * inputs, scale], 1).bfloat16()
+            grad_weight += both[:, :-1]
+            grad_bias += both[:, -1]
         else:
-            grad_weight.addmm_(error.t(), scale * inputs)
-        grad_y[block].flatten(0, 1).copy_(error @ narrow).mul_(scale)
+            grad_weight.addmm_(logits.t(), scale * inputs)
+            grad_bias.addmv_(logits.t(), scale.squeeze(1))
+        grad_y[block].flatten(0, 1).copy_(logits @ narrow).mul_(scale)
     return total, grad_y, grad_log_weights, grad_weight, grad_bias
 
 

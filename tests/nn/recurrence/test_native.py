@@ -256,6 +256,63 @@ class TestLinear:
         assert got[others].equal(clean[others])
 
 
+@pytest.mark.usefixtures("machine")
+class TestExponentiate:
+    @settings(max_examples=60, deadline=None)
+    @given(
+        rows=st.integers(0, 20), columns=st.integers(1, 90), spread=st.sampled_from([0.1, 5, 80])
+    )
+    def test_is_the_softmax_and_its_error(self, rows, columns, spread):
+        torch.manual_seed(0)
+        logits = (spread * torch.randn(rows, columns)).bfloat16()
+        bias, targets = torch.randn(columns), torch.randint(columns, (rows, 1))
+        x = logits.double() + bias.double()
+        e = (x - x.amax(1, keepdim=True)).exp() if rows else x
+        sums = e.sum(1, keepdim=True)
+        true = e.scatter_add(1, targets, -sums)
+        log_p, z = native.exponentiate(logits, bias, targets)
+        torch.testing.assert_close(z.double(), sums, rtol=1e-5, atol=0)
+        expected = x.log_softmax(1).gather(1, targets)
+        torch.testing.assert_close(log_p.double(), expected, rtol=1e-5, atol=1e-5)
+        # bfloat16 has 8 bits, and what is below its smallest normal number is 0
+        torch.testing.assert_close(logits.double(), true, rtol=2**-8, atol=1e-6)
+
+    def test_a_row_is_the_same_bits_on_any_number_of_threads(self):
+        torch.manual_seed(0)
+        logits, bias = torch.randn(50, 43).bfloat16(), torch.randn(43)
+        targets, found = torch.randint(43, (50, 1)), []
+        before = torch.get_num_threads()
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            own = logits.clone()
+            found.append([*native.exponentiate(own, bias, targets), own])
+        torch.set_num_threads(before)
+        for other in found[1:]:
+            assert all(a.equal(b) for a, b in zip(found[0], other, strict=True))
+
+    def test_what_is_not_a_number_stays_in_its_row(self):
+        logits = torch.zeros(3, 20).bfloat16()
+        logits[1, 7] = float("nan")
+        log_p, z = native.exponentiate(logits, torch.zeros(20), torch.tensor([[0], [1], [2]]))
+        assert z.isnan().squeeze(1).tolist() == [False, True, False]
+        assert log_p.isnan().squeeze(1).tolist() == [False, True, False]
+
+    def test_what_does_not_fit_is_refused(self):
+        logits, bias, targets = (
+            torch.zeros(3, 4).bfloat16(),
+            torch.zeros(4),
+            torch.zeros(3, 1).long(),
+        )
+        for wrong in (
+            (logits.float(), bias, targets),
+            (logits.T, bias[:3], targets),
+            (logits, bias[:3], targets),
+            (logits, bias, targets[:2]),
+        ):
+            with pytest.raises(ValueError, match="bias"):
+                native.exponentiate(*wrong)
+
+
 @st.composite
 def programs(draw):
     """Instructions on operands of every kind: two widths; rows fixed, of the step, and of a state;
@@ -380,7 +437,7 @@ class TestPrograms:
 def tiny(tmp_path, monkeypatch):
     """A source that compiles at once, and a cache of its own."""
     source = tmp_path / "tiny.cpp"
-    source.write_text('extern "C" int execute() { return 0; }\n')
+    source.write_text('extern "C" int execute() { return 0; } extern "C" void exponentiate() {}\n')
     monkeypatch.setattr(native, "_SOURCE", source)
     monkeypatch.setenv("INFOLM_NATIVE", str(tmp_path / "cache"))
     monkeypatch.setattr(native, "_library", native._library.__wrapped__)

@@ -1,4 +1,4 @@
-// Runs a program of linear maps and pointwise operations over time.
+// Runs a program of linear maps and pointwise operations over time; and exponentiates logits.
 //
 // The program is one step of a recurrent cell (or of its derivative), of which nothing is known
 // here but a list of instructions. Each thread takes some rows of the batch through all steps
@@ -12,10 +12,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <new>
 #include <system_error>
@@ -636,6 +638,73 @@ int run(const Instruction* instructions, Index count, const Operand<T>* operands
     return 1;
 }
 
+// ---------------------------------------------------------------------------------------------
+// Softmax
+
+using Half = std::uint16_t;
+typedef Half Halves __attribute__((vector_size(BYTES / 2)));
+typedef std::uint32_t Words __attribute__((vector_size(BYTES)));
+
+inline Vector<float> load_halves(const Half* from) {
+    Halves halves;
+    std::memcpy(&halves, from, sizeof halves);
+    const Words bits = __builtin_convertvector(halves, Words) << 16;
+    Vector<float> x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+inline void store_halves(Half* to, Vector<float> x) {  // which are finite
+    Words bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    const Halves halves = __builtin_convertvector((bits + 0x7fff + (bits >> 16 & 1)) >> 16, Halves);
+    std::memcpy(to, &halves, sizeof halves);
+}
+
+// x = logits + bias of a row becomes e - Z onehot(t), e = exp(x - max x), Z = sum e, and gives
+// ln softmax(x)[t] and Z. A row stays in the second-level cache all the while.
+void exponentiate_row(Half* row, Index columns, const float* bias, Index target, float* log_p,
+                      float* z) {
+    using V = Vector<float>;
+    constexpr Index L = Lanes<float>::count;
+    constexpr float infinity = std::numeric_limits<float>::infinity();
+    const Index whole = columns / L * L, rest = columns - whole;
+    thread_local std::vector<float> memory;
+    if (Index(memory.size()) < columns) memory.resize(columns);
+    float* const x = memory.data();
+    V largest = V{} - infinity;
+    for (Index i = 0; i < whole; i += L) {
+        const V sum = load_halves(row + i) + load(bias + i);
+        store(x + i, sum);
+        largest = sum > largest ? sum : largest;
+    }
+    float most = -infinity;
+    for (Index i = 0; i < L; ++i) most = std::max(most, largest[i]);
+    for (Index i = whole; i < columns; ++i) {
+        x[i] = widened(row[i]) + bias[i];
+        most = std::max(most, x[i]);
+    }
+    V total{};
+    const auto next = [&](V sum) {
+        const auto e = exponential<float>(sum - most);
+        const V value = e.scale * (1.0f + e.excess);
+        total += value;
+        return value;
+    };
+    for (Index i = 0; i < whole; i += L) store_halves(row + i, next(load(x + i)));
+    if (rest) {
+        V last = load_first(x + whole, rest);
+        for (Index i = rest; i < L; ++i) last[i] = -infinity;
+        Half halves[L];
+        store_halves(halves, next(last));
+        std::copy_n(halves, rest, row + whole);
+    }
+    *z = 0;
+    for (Index i = 0; i < L; ++i) *z += total[i];
+    *log_p = x[target] - most - std::log(*z);
+    row[target] = bfloat16(std::exp(x[target] - most) - *z);
+}
+
 }  // namespace
 
 #if defined(_WIN32)
@@ -654,4 +723,18 @@ EXPORTED int execute(bool wide, bool rounded, const void* instructions, Index co
                       sizes, steps, reverse, threads, reinterpret_cast<Team>(team));
     };
     return wide ? as(double()) : as(float());  // double is not rounded: see native.py
+}
+
+EXPORTED void exponentiate(void* logits, Index rows, Index columns, const float* bias,
+                           const Index* targets, float* log_p, float* z, Index threads,
+                           void* team) {
+    Half* const first = static_cast<Half*>(logits);
+    std::atomic<Index> next{0};
+    constexpr Index FEW = 8;  // rows that a thread takes at once
+    parallel(reinterpret_cast<Team>(team), std::min(threads, (rows + FEW - 1) / FEW), [&] {
+        for (Index begin; (begin = FEW * next++) < rows;)
+            for (Index row = begin; row < std::min(begin + FEW, rows); ++row)
+                exponentiate_row(first + row * columns, columns, bias, targets[row], log_p + row,
+                                 z + row);
+    });
 }

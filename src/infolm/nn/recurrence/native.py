@@ -1,4 +1,4 @@
-"""Programs run by a machine in C++ (`native.cpp`).
+"""Programs run by a machine in C++ (`native.cpp`), which also exponentiates logits for a softmax.
 
 A wheel carries it, compiled for several instruction sets. Where there is none (an editable
 installation), or where it is damaged, a compiler on this computer makes it once.
@@ -142,6 +142,32 @@ def run(
     )
     if failed:
         raise MemoryError("no memory for the packed weights")
+
+
+def exponentiate(logits: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Overwrites logits (n, V), in bfloat16, by e - Z onehot(t), where e = exp(x - max x) with
+    x = logits + bias and Z = sum_w e_w; bias (V,), in float, and targets t (n, 1).
+
+    Gives ln softmax(x)[t] and Z, both (n, 1). The sums are in float.
+    """
+    library = _library()
+    if library is None:
+        raise RuntimeError("the native machine is not available")
+    rows, columns = logits.shape
+    given = [logits, bias, targets]
+    if [t.dtype for t in given] != [torch.bfloat16, torch.float, torch.long] or not all(
+        t.is_contiguous() for t in given
+    ):
+        raise ValueError("logits, bias and targets are contiguous bfloat16, float and long")
+    if not (len(bias) == columns and targets.shape == (rows, 1)):
+        raise ValueError("a bias for each word and a target for each row")
+    log_p, z = bias.new_empty(2, rows, 1)
+    if rows:
+        library.exponentiate(
+            *(logits.data_ptr(), rows, columns, bias.data_ptr(), targets.data_ptr()),
+            *(log_p.data_ptr(), z.data_ptr(), torch.get_num_threads(), _team()),
+        )
+    return log_p, z
 
 
 @functools.cache
@@ -303,4 +329,9 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         *(flag, whole, address),
     )
     library.execute.restype = ctypes.c_int
+    library.exponentiate.argtypes = (
+        *(address, whole, whole, address, address),
+        *(address, address, whole, address),
+    )
+    library.exponentiate.restype = None
     return library
