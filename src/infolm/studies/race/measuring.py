@@ -24,7 +24,7 @@ from infolm.families.running.options import TUNE
 from infolm.families.running.run import LanguageRun
 from infolm.families.running.tuned import SEGMENTS
 from infolm.studies.race.clock import Clock, OutOfTime
-from infolm.studies.race.plan import CHUNK, MASKS, SHARPER, TUNING_TOKENS
+from infolm.studies.race.plan import CHUNK, MASKS, SHARPENING_TOKENS, SHARPER, TUNING_TOKENS
 
 TEMPERATURES = tuple(float(tau) for tau in np.geomspace(0.85, 1.25, 9).round(4))
 """Of which one is taken for dynamic evaluation, all measured in one walk."""
@@ -69,7 +69,7 @@ class Measuring:
         """Every method with its settings and what it makes of validation. dynamic: whether to try
         dynamic evaluation, which is left out where it is not done at `until`."""
         entries = self._static()
-        entries += self._tuned("Monte Carlo", Method(monte_carlo=MASKS), SHARPER, self.report)
+        entries += self._monte_carlo()
         if dynamic:
             try:
                 entries += self._dynamic(until)
@@ -102,16 +102,24 @@ class Measuring:
         segment = SEGMENTS[self.run.tokenizer.kind][0]
         settings = self.run.dynamic_settings(TUNE, "rms", segment, watched)
         self.statistics = self.run.statistics(settings, watched)
-        return self._tuned("dynamic", Method(dynamic=settings), TEMPERATURES, watched)
+        method = Method(dynamic=settings)
+        return self._tuned("dynamic", method, (1.0, *TEMPERATURES), watched)
+
+    def _monte_carlo(self) -> list[Entry]:
+        """With the temperature that is best on the first tokens: each tried costs a softmax of
+        every mask."""
+        few, method = self._valid[: SHARPENING_TOKENS + 1], Method(monte_carlo=MASKS)
+        log_p, _, _ = _joined([*walk(self.run.model, few, method, CHUNK, SHARPER)])
+        best = SHARPER[int(log_p.double().sum(1).argmax())]
+        return self._tuned("Monte Carlo", replace(method, temperature=best), (best,), self.report)
 
     def _tuned(
         self, name: str, method: Method, temperatures: tuple[float, ...], report: Report
     ) -> list[Entry]:
-        """A walk through the tokens for tuning: as it is, and with the best of the temperatures
-        and the cache."""
+        """A walk through the tokens for tuning: with the first temperature, which is the method's,
+        and with the best of them and the cache."""
         model, few = self.run.model, self._valid[: TUNING_TOKENS + 1]
-        temperatures, stage = (1.0, *temperatures), f"validation, {name}"
-        began = self.clock.elapsed()
+        stage, began = f"validation, {name}", self.clock.elapsed()
 
         def progress(done: int, total: int) -> None:
             report(stage, done, total)

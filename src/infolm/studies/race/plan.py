@@ -37,8 +37,10 @@ CHUNK = 200
 """Tokens that a static model reads at a time."""
 MASKS = MonteCarloSettings(samples=10)
 """Of Monte Carlo dropout: ten masks have nine tenths of what any number of them brings."""
-SHARPER = (0.8, 0.85, 0.9, 0.95)
+SHARPER = (1.0, 0.95, 0.9, 0.85, 0.8)
 """Temperatures tried with it: a mean over masks is flatter than each of them."""
+SHARPENING_TOKENS = 4_000
+"""On which they are tried."""
 DYNAMIC_TRIALS = 16
 """Walks that the tuning of dynamic evaluation is expected to take."""
 MEASURING_SHARE = 0.3
@@ -54,8 +56,8 @@ LOOK = 5_000
 @dataclass(frozen=True)
 class Rates:
     """Seconds: of a training step; of a validation with what it saves; of a token of a static walk;
-    of a token by Monte Carlo dropout with the temperatures tried; of a token in the tuning of the
-    cache; of a segment of dynamic evaluation; of a batch of its statistics."""
+    of a token by Monte Carlo dropout; of a token in the tuning of the cache; of a segment of
+    dynamic evaluation; of a batch of its statistics."""
 
     step: float
     validation: float
@@ -94,7 +96,8 @@ def measuring_seconds(rates: Rates, sizes: Sizes) -> tuple[float, float]:
     # The temperature takes about six passes of the softmax; splits are read with two temperatures.
     walks = 7 * sizes.tuning + 2 * (sizes.valid + sizes.test)
     static = rates.token * walks + rates.cache_token * sizes.tuning
-    static += rates.masked_token * (sizes.tuning + sizes.test) + rates.cache_token * sizes.tuning
+    masked = len(SHARPER) * SHARPENING_TOKENS + sizes.tuning + sizes.test
+    static += rates.masked_token * masked + rates.cache_token * sizes.tuning
     trial = min(dynamic.TUNING_TOKENS, sizes.valid)
     tokens = DYNAMIC_TRIALS * trial + sizes.tuning + sizes.test
     tuning = rates.statistics * (dynamic.USUAL.batches or 0) + rates.cache_token * sizes.tuning
@@ -167,8 +170,8 @@ def _walking(run: LanguageRun, valid: Any) -> tuple[float, float, float, float, 
     cache, of a segment of dynamic evaluation, and of a batch of its statistics."""
     model, few = run.model, valid[: 4 * CHUNK + 1]
     token = _seconds(lambda: [*one_stream(model, few, CHUNK)]) / (len(few) - 1)
-    samples, temperatures = MonteCarlo(model, MASKS), (1.0, *SHARPER)
-    masked = _seconds(lambda: [*monte_carlo_stream(samples, few, temperatures)]) / (len(few) - 1)
+    samples = MonteCarlo(model, MASKS)
+    masked = _seconds(lambda: [*monte_carlo_stream(samples, few)]) / (len(few) - 1)
     rows = min(LOOK, len(valid))
     hidden, targets = torch.randn(rows, model.widths[-1]), torch.arange(rows) % 97
     log_model = torch.full((rows,), -5.0)
