@@ -24,7 +24,14 @@ from infolm.families.running.options import TUNE
 from infolm.families.running.run import LanguageRun
 from infolm.families.running.tuned import SEGMENTS
 from infolm.studies.race.clock import Clock, OutOfTime
-from infolm.studies.race.plan import CHUNK, MASKS, SHARPENING_TOKENS, SHARPER, TUNING_TOKENS
+from infolm.studies.race.plan import (
+    CHUNK,
+    MASK_RATES,
+    MASKS,
+    SHARPENING_TOKENS,
+    SHARPER,
+    TUNING_TOKENS,
+)
 
 TEMPERATURES = tuple(float(tau) for tau in np.geomspace(0.85, 1.25, 9).round(4))
 """Of which one is taken for dynamic evaluation, all measured in one walk."""
@@ -106,12 +113,16 @@ class Measuring:
         return self._tuned("dynamic", method, (1.0, *TEMPERATURES), watched)
 
     def _monte_carlo(self) -> list[Entry]:
-        """With the temperature that is best on the first tokens: each tried costs a softmax of
-        every mask."""
-        few, method = self._valid[: SHARPENING_TOKENS + 1], Method(monte_carlo=MASKS)
-        log_p, _, _ = _joined([*walk(self.run.model, few, method, CHUNK, SHARPER)])
-        best = SHARPER[int(log_p.double().sum(1).argmax())]
-        return self._tuned("Monte Carlo", replace(method, temperature=best), (best,), self.report)
+        """With the factor on the rates and the temperature that are best on the first tokens: each
+        temperature tried costs a softmax of every mask."""
+        few, tried = self._valid[: SHARPENING_TOKENS + 1], {}
+        for rate in MASK_RATES:
+            method = Method(monte_carlo=replace(MASKS, rate=rate))
+            log_p, _, _ = _joined([*walk(self.run.model, few, method, CHUNK, SHARPER)])
+            for tau, total in zip(SHARPER, log_p.double().sum(1).tolist(), strict=True):
+                tried[replace(method, temperature=tau)] = total
+        best = max(tried, key=tried.__getitem__)
+        return self._tuned("Monte Carlo", best, (best.temperature,), self.report)
 
     def _tuned(
         self, name: str, method: Method, temperatures: tuple[float, ...], report: Report

@@ -37,6 +37,8 @@ CHUNK = 200
 """Tokens that a static model reads at a time."""
 MASKS = MonteCarloSettings(samples=10)
 """Of Monte Carlo dropout: ten masks have nine tenths of what any number of them brings."""
+MASK_RATES = (1.0, 0.75, 0.5)
+"""What the rates of dropout are multiplied by, in turn."""
 SHARPER = (1.0, 0.95, 0.9, 0.85, 0.8)
 """Temperatures tried with it: a mean over masks is flatter than each of them."""
 SHARPENING_TOKENS = 4_000
@@ -96,7 +98,8 @@ def measuring_seconds(rates: Rates, sizes: Sizes) -> tuple[float, float]:
     # The temperature takes about six passes of the softmax; splits are read with two temperatures.
     walks = 7 * sizes.tuning + 2 * (sizes.valid + sizes.test)
     static = rates.token * walks + rates.cache_token * sizes.tuning
-    masked = len(SHARPER) * SHARPENING_TOKENS + sizes.tuning + sizes.test
+    tried = len(MASK_RATES) * len(SHARPER)
+    masked = tried * SHARPENING_TOKENS + sizes.tuning + sizes.test
     static += rates.masked_token * masked + rates.cache_token * sizes.tuning
     trial = min(dynamic.TUNING_TOKENS, sizes.valid)
     tokens = DYNAMIC_TRIALS * trial + sizes.tuning + sizes.test
