@@ -10,7 +10,7 @@
     infolm.compare(["runs/a", "runs/b"]).tests      # is the difference clear?
     infolm.mutual_information(x, y, "ksg")          # an estimate with its interval
 
-The command `infolm` is a face of the same functions. Nothing heavy is imported before it is used.
+The command `infolm` calls the same functions. Nothing heavy is imported before it is used.
 """
 
 from typing import TYPE_CHECKING, Any

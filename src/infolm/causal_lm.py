@@ -1,15 +1,15 @@
-"""A language model of ours as one of `transformers`.
+"""Use a trained language model with `transformers`.
 
-    import infolm  # from now on transformers knows the type "infolm"
+    import infolm  # registers the type "infolm" with transformers
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    # Of `infolm export RUN --to transformers --out folder`:
+    # After `infolm export RUN --to transformers --out folder`:
     model = AutoModelForCausalLM.from_pretrained("folder")
     tokenizer = AutoTokenizer.from_pretrained("folder")
     model.generate(**tokenizer("the", return_tensors="pt"), do_sample=True)
 
 There is one class for all kinds of language models: its configuration holds the recipe's section
-`model`, and that section builds the model. The state travels as `cache_params`, opaque, with a
+`model`, and that section builds the model. The opaque state is passed as `cache_params`, with a
 column for each row of the batch.
 """
 
@@ -29,12 +29,12 @@ from infolm.models.base import MODELS
 from infolm.models.language import LanguageModel, State
 
 IGNORED = -100
-"""The label of a token whose loss does not count, in `transformers`."""
+"""The label of a token whose loss is ignored, in `transformers`."""
 
 
 @dataclass
 class InfolmOutput(ModelOutput):
-    """loss: nats per label. logits: ln p(next token), (B, T, V). cache_params: the state after."""
+    """loss: nats per label. logits: ln p(next token), (B, T, V). cache_params: the new state."""
 
     loss: Tensor | None = None
     logits: Tensor | None = None
@@ -45,7 +45,7 @@ class InfolmOutput(ModelOutput):
 class InfolmForCausalLM(PreTrainedModel, GenerationMixin):
     """p(w_{t+1} | w_1 ... w_t); tokens are batch-major here, (B, T), as `transformers` has them.
 
-    Nothing stands before the first token: put the tokenizer's `bos_token`, our `<eos>`, there to
+    No token is added before the first one: prepend the tokenizer's `bos_token`, our `<eos>`, to
     read a text as the start of a line, as `infolm score` does.
     """
 
@@ -64,17 +64,18 @@ class InfolmForCausalLM(PreTrainedModel, GenerationMixin):
         model = section.build(config.vocab_size)
         if not isinstance(model, LanguageModel):
             raise InfolmError(
-                f"a model of kind {section.kind} is no language model: take a run of one"
+                f"a model of kind {section.kind} is not a language model: choose a run of a "
+                "language model"
             )
         self.language_model = model
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        """The section that built the model has initialised it."""
+        """Does nothing: the section that builds the model initialises it."""
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
-        """`transformers` would make keys and values of its own for attention."""
+        """False: `transformers` would create its own key-value cache for attention."""
         return False
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -88,11 +89,11 @@ class InfolmForCausalLM(PreTrainedModel, GenerationMixin):
     def set_input_embeddings(self, value: nn.Module) -> None:
         raise InfolmError(
             "the vocabulary of this model is fixed, since the softmax has parameters for each "
-            "word: train a new one to change it"
+            "word: train a new model with another vocabulary"
         )
 
     def get_output_embeddings(self) -> None:
-        """None: what stands before the softmax may be a projection or a mixture."""
+        """None: the layer before the softmax may be a projection or a mixture."""
 
     def forward(
         self,
@@ -108,9 +109,10 @@ class InfolmForCausalLM(PreTrainedModel, GenerationMixin):
         **_: Any,
     ) -> "InfolmOutput | tuple[Any, ...]":
         """input_ids: (B, T). attention_mask: (B, T or more), 0 where there is padding, on either
-        side; its last T columns are read. cache_params: the state after what was read before.
-        labels: (B, T), the tokens themselves; each but the first is predicted, IGNORED is not.
-        logits_to_keep: of so many last positions; 0: of all.
+        side; its last T columns are read. cache_params: the state after the tokens read so far.
+        labels: (B, T), the tokens themselves; each but the first is predicted, unless it is
+        IGNORED.
+        logits_to_keep: the number of last positions to return; 0 returns all.
         """
         batch, steps = input_ids.shape
         model = self.language_model
@@ -151,7 +153,7 @@ class InfolmForCausalLM(PreTrainedModel, GenerationMixin):
         use_cache: bool | None = True,
         **_: Any,
     ) -> dict[str, Any]:
-        """With a state, the newest token alone is read."""
+        """With a state, read only the newest token."""
         if cache_params is not None:
             input_ids, attention_mask = input_ids[:, -1:], None
         return {
@@ -163,19 +165,19 @@ class InfolmForCausalLM(PreTrainedModel, GenerationMixin):
         }
 
     def _reorder_cache(self, cache_params: State, beam_idx: Tensor) -> State:
-        """The states of the beams that go on."""
+        """The states of the surviving beams."""
         return self.language_model.selected(cache_params, beam_idx)
 
 
 def _read(attention_mask: Tensor | None, steps: int) -> Tensor | None:
-    """Which tokens are no padding, (B, T); none where all are read."""
+    """True where a token is not padding, (B, T); None if no token is padding."""
     if attention_mask is None:
         return None
     there = attention_mask[:, -steps:].bool()
     if bool(there.all()):
         return None
     if not bool(there.any(1).all()):
-        raise InfolmError("a row of the batch has no token: leave out texts that are empty")
+        raise InfolmError("a row of the batch has no tokens: leave out empty texts")
     return there
 
 

@@ -1,4 +1,4 @@
-"""The configuration of a language model of ours, as `transformers` keeps it in config.json."""
+"""The configuration of an infolm language model, as `transformers` stores it in config.json."""
 
 from typing import Any
 

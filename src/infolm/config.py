@@ -29,10 +29,10 @@ from infolm.trees import mapping
 
 
 class RegularisersBase(Section):
-    """What is added to the objective, by name."""
+    """The terms added to the objective, by name."""
 
     def chosen(self) -> dict[str, RegulariserConfig]:
-        """Those that the recipe names."""
+        """The regularisers that the recipe names."""
         found = {name: getattr(self, name) for name in REGULARISERS}
         return {name: config for name, config in found.items() if config is not None}
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     AnyOptimiser: TypeAlias = OptimiserConfig
     Regularisers: TypeAlias = RegularisersBase
 else:
-    # What is registered, of which a recipe names one each; of the regularisers any.
+    # A recipe names one registered kind of each section, and any number of regularisers.
     AnyAverager, AnyOptimiser = AVERAGERS.section(), OPTIMISERS.section()
     AnyFeed, AnyModel = FEEDS.section("stream"), MODELS.section("recurrent")
     AnyObjective = OBJECTIVES.section("likelihood")
@@ -60,26 +60,26 @@ else:
 
 
 class Expected(Section):
-    """What the recipe should reach, and who says so."""
+    """The result that the recipe should reach, and its source."""
 
     valid: float = Field(description="on the validation split")
     test: float = Field(description="on the test split")
     metric: Literal["perplexity", "bits_per_character", "bits_per_byte"] = Field(
-        "perplexity", description="what the two numbers are"
+        "perplexity", description="the metric of both numbers"
     )
     source: str = Field(description="the paper's table, or the command that measured it")
 
 
 class Recipe(Section):
-    """One experiment: what is trained on what, how, and what to expect."""
+    """One experiment: model, data, training and expected result."""
 
     title: str = Field("", description="one line for the list of recipes")
     paper: str = Field("", description="where the settings come from")
-    expected: Expected | None = Field(None, description="what the recipe should reach")
+    expected: Expected | None = Field(None, description="the result that the recipe should reach")
     variants: dict[str, str] = Field(
         default_factory=dict, description="named overrides, such as a paper's ablations"
     )
-    seed: int = Field(1, ge=0, description="of every random choice in training")
+    seed: int = Field(1, ge=0, description="seed of every random choice in training")
     start_from: Path | None = Field(None, description="a run whose weights training starts from")
     data: DataConfig
     feed: AnyFeed = StreamConfig()
@@ -96,15 +96,15 @@ class Recipe(Section):
 
     @property
     def brought(self) -> str:
-        """What overrides have brought along, in words; empty where nothing."""
+        """The changes that overrides implied, in words; empty if there are none."""
         return ", ".join(self._brought)
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Recipe":
-        """Each section says what it needs of the others."""
+        """Check what each section needs of the others."""
         if unmet := self._unmet():
             others = [kind for kind, each in OBJECTIVES.items() if each.learns(self.model)]
-            if self.objective.kind not in others:  # the model may be what is meant
+            if self.objective.kind not in others:  # the person may have meant to change the model
                 unmet.append(f"or keep model.kind and set objective.kind to {' or '.join(others)}")
             said = "; ".join(unmet)
             raise ValueError(f"objective.kind {self.objective.kind} needs other settings: {said}")
@@ -115,17 +115,17 @@ class Recipe(Section):
         return self
 
     def _unmet(self) -> list[str]:
-        """What the objective needs and does not find, each as something to do."""
+        """The unmet needs of the objective, each as an instruction."""
         unmet = []
         for key, allowed in self.objective.needs.items():
             found: Any = self
             for name in key.split("."):
                 found = getattr(found, name, None)
-            # A section of the wrong kind lacks keys of the right one: its kind is fault enough.
+            # A section of the wrong kind lacks the right kind's keys: report the kind only.
             if found is None or found in allowed:
                 continue
             section, name = key.split(".")[0], key.split(".")[-1]
-            if name in ("capability", "gives"):  # which kinds have it
+            if name in ("capability", "gives"):  # list the kinds that have it
                 registry = MODELS if section == "model" else FEEDS
                 kinds = [k for k, each in registry.items() if getattr(each, name) in allowed]
                 key, allowed, found = f"{section}.kind", tuple(kinds), getattr(self, section).kind
@@ -133,7 +133,7 @@ class Recipe(Section):
         return unmet + self.objective.unmet(self)
 
     def as_yaml(self) -> str:
-        """Every value, resolved, in a form that can be read back."""
+        """Every resolved value, in a form that can be read back."""
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
@@ -142,15 +142,15 @@ def load_recipe(
 ) -> Recipe:
     """The recipe `source` (a name from the list, or a YAML file) with `key=value` overrides.
 
-    variants: names of the recipe's own, applied in their order and before the overrides. Keys that
-    the recipe of a run lacks have their `former_defaults`.
+    variants: names of the recipe's variants, applied in order before the overrides. Keys that a
+    run's recipe lacks get their `former_defaults`.
     """
     try:
         tree, of_a_run, brought = _changed(source, overrides or [], variants)
         recipe = _validated(source, tree, of_a_run)
     except InfolmError as error:
         if not overrides and (Path(source).parent / "manifest.json").exists():
-            repair = f"`infolm repair {Path(source).parent}` brings back the one that was written"
+            repair = f"`infolm repair {Path(source).parent}` restores the original"
             raise InfolmError(f"{str(error).rstrip('.')}; {repair}") from error
         raise
     recipe._brought.extend(brought)
@@ -160,8 +160,8 @@ def load_recipe(
 def _changed(
     source: str, overrides: Sequence[str], variants: Sequence[str]
 ) -> tuple[dict[str, Any], bool, list[str]]:
-    """The tree of a recipe with its variants and overrides, whether it is that of a run, and what
-    the overrides have brought along."""
+    """A recipe's tree after variants and overrides, whether it belongs to a run, and the changes
+    that the overrides implied."""
     tree, run = RECIPES.tree(source), _of_a_run(source)
     corpus, given_text = _text(tree), _has_own_text(tree)
     changes = [change for name in variants for change in _variant(tree, source, name)]
@@ -171,13 +171,13 @@ def _changed(
     given = {override.partition("=")[0] for override in every}
     brought = _bring_along(tree, given) + _release_bytes(tree, given)
     if not run and not given_text and "data.path" in given and "data.lowercase" not in given:
-        _apply(tree, "data.lowercase=false")  # that was for the recipe's own corpus
-    if brought:  # a section of another kind has lost the keys that were given
+        _apply(tree, "data.lowercase=false")  # lowercasing was for the recipe's own corpus
+    if brought:  # a section of another kind has dropped the given keys
         for override in every:
             _apply(tree, override)
     elsewhere = _text(tree) != corpus or (run and _kept_expectations(tree))
     if changes or elsewhere:
-        tree["expected"] = None  # that is of the recipe itself, on its own corpus
+        tree["expected"] = None  # it was measured on the recipe's own corpus
     titled = any(override.startswith("title=") for override in overrides)
     if (variants or elsewhere) and not titled:
         name = Path(source).parent.name if run else source
@@ -189,7 +189,7 @@ def _changed(
 
 
 def written_recipe(source: str, text: str) -> Recipe:
-    """The recipe that infolm wrote to `source`, from its text."""
+    """Read the text of a recipe that infolm wrote to `source`."""
     return _validated(source, parse_yaml(text, source), of_a_run=True)
 
 
@@ -201,9 +201,10 @@ def _validated(source: str, tree: Any, of_a_run: bool) -> Recipe:
 
 
 def _bring_along(tree: dict[str, Any], given: set[str]) -> list[str]:
-    """Set what the overrides `given` ask of other keys, unless these were given too; gives what.
+    """Set the other keys that the overrides `given` imply, unless they were given too; returns the
+    changes.
 
-    An objective brings what it needs, and a value releases keys that mean nothing with it.
+    An objective sets what it needs, and a value resets keys that have no meaning with it.
     """
     objective = _mapping(tree.get("objective"))
     config = OBJECTIVES.get(str(objective.get("kind", "likelihood")))
@@ -212,7 +213,7 @@ def _bring_along(tree: dict[str, Any], given: set[str]) -> list[str]:
     brought = []
     if "objective.kind" in given:
         for key, allowed in config.needs.items():
-            # What follows from a section's kind is no key of a recipe; another model is no detail.
+            # Properties of a kind are not recipe keys; the model is never changed silently.
             derived = key.endswith((".capability", ".gives")) or key == "model.kind"
             if not derived and key not in given and _value(tree, key) not in (None, *allowed):
                 _apply(tree, f"{key}={allowed[0]}")
@@ -227,7 +228,7 @@ def _bring_along(tree: dict[str, Any], given: set[str]) -> list[str]:
 
 
 def _release_bytes(tree: dict[str, Any], given: set[str]) -> list[str]:
-    """Bytes are 256 as they are: drop what the recipe says of words, unless it was given."""
+    """Bytes need no vocabulary: drop the recipe's word settings, unless they were given."""
     data = _mapping(tree.get("data"))
     if "data.tokens" not in given or data.get("tokens") != "byte":
         return []
@@ -244,12 +245,12 @@ def _has_own_text(tree: dict[str, Any]) -> bool:
 
 
 def _mapping(node: Any) -> dict[str, Any]:
-    """A section that a person wrote, itself; empty where a value stands in its place."""
+    """The section under a key as written; empty if a plain value stands there."""
     return mapping(node) or {}
 
 
 def _value(tree: dict[str, Any], key: str) -> Any:
-    """What `tree` says under `key`, or the default; None where its section has no such key."""
+    """The value of `key` in `tree`, or its default; None if the section has no such key."""
     node: Any = tree
     for name in key.split("."):
         node = _mapping(node).get(name)
@@ -282,7 +283,7 @@ def _variant(tree: dict[str, Any], source: str, name: str) -> list[str]:
 
 
 def _text(tree: dict[str, Any]) -> str:
-    """The text that the recipe reads, as a person names it."""
+    """The name of the recipe's text, for people."""
     data = _mapping(tree.get("data"))
     if not data:
         return ""
@@ -291,8 +292,8 @@ def _text(tree: dict[str, Any]) -> str:
 
 
 def _kept_expectations(tree: dict[str, Any]) -> bool:
-    """Whether a run on one's own text has the title and the expected result of its recipe's corpus,
-    as the older ones have."""
+    """Whether an older run on a person's own text still has the title and expected result of its
+    recipe's corpus."""
     data = _mapping(tree.get("data"))
     both = data.get("path") and data.get("corpus")
     return bool(both and tree.get("expected"))
@@ -304,14 +305,14 @@ def _of_a_run(source: str) -> bool:
 
 
 def recipe_names() -> list[str]:
-    """The recipes that come with infolm, as paper/corpus."""
+    """The built-in recipes, as paper/corpus."""
     return RECIPES.names()
 
 
 def _apply(tree: dict[str, Any], override: str) -> None:
     key, separator, value = override.partition("=")
     if not separator or not key:
-        raise InfolmError(f"'{override}' is no override: write key=value, as in seed=2")
+        raise InfolmError(f"'{override}' is not an override: write key=value, as in seed=2")
     *parents, last = key.split(".")
     node = tree
     for parent in parents:
@@ -331,14 +332,14 @@ def _apply(tree: dict[str, Any], override: str) -> None:
 
 
 def explain(error: ValidationError, tree: dict[str, Any]) -> str:
-    """Each fault of `tree`: its path, what is wrong, what is allowed, the nearest match."""
+    """Each error in `tree`: its path, what is wrong, what is allowed, the nearest match."""
     return "; ".join(_explain_one(details, tree) for details in error.errors())
 
 
 def _explain_one(details: ErrorDetails, tree: Any) -> str:
     keys = []
     for part in details["loc"]:
-        # Pydantic puts the kind of a section into the path; it is no key of the recipe.
+        # Pydantic puts the kind of a section into the path; it is not a recipe key.
         if part in _mapping(tree):
             keys.append(str(part))
             tree = tree[part]

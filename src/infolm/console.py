@@ -1,6 +1,7 @@
-"""What a person sees while the machine works: progress bars and tables, on standard error.
+"""Progress bars and tables on standard error.
 
-Results go to standard output. Where standard error is no terminal, a bar is a line now and then.
+Results go to standard output. If standard error is not a terminal, a bar prints a line now and
+then.
 """
 
 import math
@@ -13,9 +14,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 err = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 TICK = time.get_clock_info("monotonic").resolution
-"""Seconds below which the clock stands still."""
+"""Least seconds between updates of the time left."""
 LINE_EVERY = 30.0
-"""Seconds between lines where there is no terminal."""
+"""Seconds between lines without a terminal."""
 
 
 def duration(seconds: float) -> str:
@@ -26,12 +27,12 @@ def duration(seconds: float) -> str:
 
 
 class Bar:
-    """One bar with a text behind it and the time left, from 0 to 1."""
+    """A bar from 0 to 1, with a text and the time left."""
 
     def __init__(self, title: str, progress: Progress) -> None:
         self._title, self._progress = title, progress
         self._task: TaskID | None = None
-        self._began: tuple[float, float] | None = None  # when, and at which share
+        self._began: tuple[float, float] | None = None  # start time and share done then
         self._last_line = time.monotonic()
 
     def update(self, share: float, text: str = "") -> None:
@@ -53,7 +54,7 @@ class Bar:
 
 @contextmanager
 def bar(title: str) -> Iterator[Bar]:
-    """A progress bar for as long as the block lasts."""
+    """Show a progress bar while the block runs."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
@@ -101,10 +102,10 @@ class TrainingBar:
     """The watcher of a training loop: loss, perplexity, tokens/s and time left."""
 
     SMOOTHING = 0.95
-    """How much of the loss shown is what was shown before."""
+    """Share of the previous value in the running mean of the loss."""
 
     def __init__(self, bar: Bar, perplexity: bool = True) -> None:
-        """perplexity: whether e^loss is one."""
+        """perplexity: whether e^loss is a perplexity."""
         self._bar, self._perplexity = bar, perplexity
         self._began = time.monotonic()
         self._loss: float | None = None

@@ -1,4 +1,4 @@
-"""What can go wrong that a person can mend, told in one sentence."""
+"""Errors that a person can fix, each reported in one sentence."""
 
 
 class InfolmError(Exception):
@@ -14,4 +14,4 @@ class RunError(InfolmError):
 
 
 class Interrupted(Exception):
-    """A person pressed Ctrl-C (or the machine asked us to end); all is saved."""
+    """A person pressed Ctrl-C, or the system ended the process; everything is saved."""

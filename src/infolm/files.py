@@ -1,9 +1,10 @@
-"""How a file or a folder comes into being: whole, on the disk, and under no name known before.
+"""Writing files and folders atomically: complete, flushed to disk, under unpredictable temporary
+names.
 
-A writer makes a new file beside the one it is for, under a random name that ends in `.writing`
-and that must not exist yet, so that nothing planted there is followed or overwritten. It flushes
-it to the disk and renames it. While a writer lives it holds a lock on what it writes: what has
-such a name and no lock was left by a writer that died, and is swept away.
+A writer creates a temporary file beside the target. Its random name ends in `.writing` and must not
+exist yet, so no planted link is followed or overwritten. The writer flushes the file to disk and
+renames it, and holds a lock on it meanwhile. A temporary file without a lock was left by a process
+that died, and is removed.
 """
 
 import os
@@ -21,31 +22,31 @@ from infolm.errors import InfolmError, RunError
 
 try:
     import fcntl
-except ImportError:  # Windows, where a file that is open cannot be removed
+except ImportError:  # Windows, where an open file cannot be removed
     fcntl = None  # type: ignore[assignment]
 
 SUFFIX = ".writing"
 PATIENCE = 60
-"""Seconds that one waits for another process to write a small file."""
+"""Seconds to wait for another process to write a small file."""
 ABANDONED = 24 * 3600.0
-"""Seconds after which what an earlier release left, which held no locks, is taken for dead."""
+"""Seconds after which leftovers of an earlier release, which held no locks, count as dead."""
 
 _OURS = re.compile(r".+\.[a-z0-9_]{8}\.writing")
 _FORMER = re.compile(r"\..+\.writing|metrics\.writing|making-[a-z0-9_]{8}")
 _HALF_MADE = re.compile(r"\..+[.-][a-z0-9_]{8}")
 _PARTS = {"recipe.yaml", "tokenizer.json", "corpus.json", "new"}
-"""What an earlier release had in a folder that it was making."""
+"""The name of the marker in a folder that an earlier release was creating."""
 
 
 def _claim(descriptor: int) -> bool:
-    """Lock what was just made; False if a sweeper had it first."""
+    """Lock a new file; False if a sweeper locked it first."""
     if fcntl is None:
         return True
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # a file system without locks: nobody sweeps there either
+    except OSError:  # a file system without locks: nothing is swept there either
         return True
     return os.fstat(descriptor).st_nlink > 0
 
@@ -91,10 +92,10 @@ def scratch_folder(folder: Path, name: str) -> Iterator[Path]:
 
 
 def matching(folder: Path, pattern: str) -> list[Path]:
-    """The files in `folder` whose names match, sorted; none where there is no such folder.
+    """The files in `folder` whose names match, sorted; empty if there is no such folder.
 
-    `Path.glob` takes a folder that may not be read for an empty one: counts would be left out, and
-    a run would begin again as if it had no checkpoints. Here that is an error.
+    `Path.glob` treats an unreadable folder as empty: counts would be left out, and a run would
+    start again as if it had no checkpoints. Here an unreadable folder is an error.
     """
     try:
         names = os.listdir(folder)
@@ -104,7 +105,7 @@ def matching(folder: Path, pattern: str) -> list[Path]:
 
 
 def flush(path: Path) -> None:
-    """Have a file on the disk; it must be one, and no link."""
+    """Flush a file to disk; a link is refused."""
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     try:
         os.fsync(descriptor)
@@ -113,8 +114,8 @@ def flush(path: Path) -> None:
 
 
 def flush_folder(path: Path) -> None:
-    """Have a folder's names on the disk."""
-    if os.name == "posix":  # elsewhere a folder cannot be opened, nor needs to be flushed
+    """Flush a folder's directory entries to disk."""
+    if os.name == "posix":  # elsewhere a folder cannot be opened, and need not be flushed
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -123,7 +124,7 @@ def flush_folder(path: Path) -> None:
 
 
 def flush_tree(path: Path) -> None:
-    """Have a file on the disk, or a folder with all that is in it."""
+    """Flush a file to disk, or a folder with everything in it."""
     if not path.is_dir():
         flush(path)
         return
@@ -135,12 +136,12 @@ def flush_tree(path: Path) -> None:
 def replace(
     path: Path, write: Callable[[Path], object], before: Callable[[Path], object] | None = None
 ) -> None:
-    """Call `write(temporary path)`, flush to the disk and rename to `path`; or leave no trace.
+    """Call `write(temporary path)`, flush to disk and rename to `path`; on failure leave no trace.
 
-    What a writer of the same file left when it died is swept away: it may lie in a folder of the
-    person's own, where nothing else looks for it.
+    Leftovers of dead writers of the same file are removed: they may lie in a person's own folder,
+    where nothing else would look for them.
 
-    before: called with the temporary path when it is on the disk, just before it is renamed.
+    before: called with the flushed temporary path, just before it is renamed.
     """
     sweep(path.parent, path.name)
     with scratch_file(path.parent, path.name) as temporary:
@@ -155,7 +156,7 @@ def replace(
 
 @contextmanager
 def held(path: Path) -> Iterator[None]:
-    """Inside, no other process that asks for it changes the file `path`."""
+    """A lock: inside, no other process that takes it changes the file `path`."""
     from filelock import FileLock, Timeout  # not needed to read a run
 
     lock = path.with_name(f".{path.name}.lock")
@@ -174,9 +175,9 @@ def held(path: Path) -> Iterator[None]:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Inside, no other process that asks for it works on `path`; waits for as long as it takes.
+    """A lock: inside, no other process that takes it works on `path`. Waits without limit.
 
-    The system frees the lock of a process that dies. Nothing is left of it in the end.
+    The system frees the lock of a process that dies. The lock file is removed at the end.
     """
     lock = path.with_name(f".{path.name}.lock")
     if fcntl is None:
@@ -187,11 +188,11 @@ def alone(path: Path) -> Iterator[None]:
         return
     while True:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        with suppress(OSError):  # a file system without locks: who makes the same does no harm
+        with suppress(OSError):  # without locks the work may be done twice, which does no harm
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         if os.fstat(descriptor).st_nlink:
             break
-        os.close(descriptor)  # whom we waited for took it away
+        os.close(descriptor)  # the process we waited for removed it
     try:
         yield
     finally:
@@ -201,9 +202,10 @@ def alone(path: Path) -> Iterator[None]:
 
 
 def sweep(folder: Path, name: str = "") -> None:
-    """Remove what dead writers left in `folder`, if `name` is given of that file or folder only.
+    """Remove what dead writers left in `folder`; with `name`, only the leftovers of that file or
+    folder.
 
-    What a living one holds stays.
+    Files that a living writer holds stay.
     """
     try:
         entries = list(os.scandir(folder))
@@ -220,7 +222,7 @@ def sweep(folder: Path, name: str = "") -> None:
 
 
 def _half_made(entry: "os.DirEntry[str]") -> bool:
-    """Whether an earlier release was making a run or a fine-tuned model there."""
+    """Whether an earlier release was creating a run or a fine-tuned model there."""
     if not _HALF_MADE.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
         return False
     return _PARTS.issuperset(os.listdir(entry.path))
@@ -228,7 +230,7 @@ def _half_made(entry: "os.DirEntry[str]") -> bool:
 
 def _sweep(path: Path, locked: bool) -> None:
     if path.is_symlink():
-        path.unlink()  # the link alone: no writer makes one
+        path.unlink()  # remove the link itself: no writer creates links
         return
     with taken(path) as free:
         if not free or not (locked or time.time() - _newest(path) > ABANDONED):
@@ -241,7 +243,7 @@ def _sweep(path: Path, locked: bool) -> None:
 
 @contextmanager
 def taken(path: Path) -> Iterator[bool]:
-    """Inside, we hold what a dead writer left; False if a living one does, or nobody can tell."""
+    """Lock a dead writer's leftover inside the block; False if a living writer may hold it."""
     if fcntl is None:
         yield False
         return
@@ -263,9 +265,10 @@ def _newest(path: Path) -> float:
 
 
 def refuse_links(folder: Path) -> None:
-    """Refuse a folder in which something is neither a plain file nor a plain folder.
+    """Refuse a folder that contains anything but plain files and plain folders.
 
-    A link would have us read, overwrite or delete files elsewhere. The folder itself may be one.
+    Through a link we would read, overwrite or delete files elsewhere. The folder itself may be a
+    link.
     """
     for entry in list(os.scandir(folder)):
         state = entry.stat(follow_symlinks=False)
@@ -276,7 +279,7 @@ def refuse_links(folder: Path) -> None:
 
 
 def refuse_link(path: Path) -> None:
-    """Refuse a path that is there and is neither a plain file nor a plain folder."""
+    """Refuse an existing path that is neither a plain file nor a plain folder."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

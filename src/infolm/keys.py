@@ -1,4 +1,4 @@
-"""The reference of a recipe's keys, read from the fields that recipes are checked against.
+"""The reference of recipe keys, generated from the fields that validate recipes.
 
 `infolm recipes --keys` prints it; the site that `make docs` builds has it as a page.
 """
@@ -25,7 +25,7 @@ NAMES = {str: "text", int: "integer", float: "number", bool: "true or false", Pa
 class Key:
     """One key of a recipe.
 
-    range: bounds or choices; empty where any value of the type will do.
+    range: bounds or choices; empty if any value of the type is allowed.
     """
 
     key: str
@@ -37,7 +37,7 @@ class Key:
 
     @property
     def usual(self) -> str:
-        """The default as YAML has it."""
+        """The default as YAML."""
         return "required" if self.required else _written(self.default)
 
 
@@ -45,7 +45,7 @@ class Key:
 class Group:
     """The keys of a section, or of one of its kinds.
 
-    title: `model (kind: transformer)`; section: `model`; about: what its class says of itself.
+    title: `model (kind: transformer)`; section: `model`; about: the docstring of its class.
     """
 
     title: str
@@ -55,7 +55,7 @@ class Group:
 
 
 class _Inner(NamedTuple):
-    """A section within another, and what a recipe has where it does not say its kind."""
+    """A section within another, and the default where a recipe does not name its kind."""
 
     section: type[Section]
     path: str
@@ -66,14 +66,14 @@ class _Inner(NamedTuple):
 def reference() -> list[Group]:
     """Every section of a recipe and every kind of it, in the order of a recipe.
 
-    What two kinds have in common, such as the latent variables of models, is told once.
+    Keys that two kinds share, such as the latent variables of models, are listed once.
     """
     found = {group.title: group for group in _groups(_Inner(Recipe, "", "recipe"))}
     return list(found.values())
 
 
 def beginning(groups: Sequence[Group], name: str) -> list[Group]:
-    """The keys `name` and `name.*` alone, and the groups that have such."""
+    """Only the keys `name` and `name.*`, and the groups that contain them."""
     found = []
     for group in groups:
         keys = tuple(key for key in group.keys if f"{key.key}.".startswith(f"{name}."))
@@ -86,7 +86,8 @@ def beginning(groups: Sequence[Group], name: str) -> list[Group]:
 
 
 def _groups(inner: _Inner) -> Iterator[Group]:
-    """A section's own keys, those of plain sections inside it among them; then what has kinds."""
+    """A section's own keys, including those of plain sections inside it; then the sections with
+    kinds."""
     keys: list[Key] = []
     later: list[_Inner] = []
     _collect(inner, keys, later)
@@ -117,13 +118,13 @@ def _collect(outer: _Inner, keys: list[Key], later: list[_Inner]) -> None:
 
 
 def _titled(path: str, section: type[Section]) -> str:
-    """Of sections that are told apart by their keys, not by a kind, the class has the name."""
+    """The title of a section; a section without a kind is named after its class."""
     kind = section.model_fields.get("kind")
     return f"{path} (kind: {kind.default})" if kind else f"{path} ({section.__name__.lower()})"
 
 
 def _always_there(field: FieldInfo) -> bool:
-    """Whether a section is neither optional nor a table of them."""
+    """Whether a section is neither optional nor a table of sections."""
     return get_origin(field.annotation) is not dict and NoneType not in get_args(field.annotation)
 
 
@@ -132,7 +133,7 @@ def _is_section(annotation: Any) -> bool:
 
 
 def _sections(annotation: Any) -> list[type[Section]]:
-    """The sections that a type is made of."""
+    """The section classes within a type."""
     if _is_section(annotation):
         return [annotation]
     if get_origin(annotation) is Literal:
@@ -153,8 +154,8 @@ def _key(at: str, field: FieldInfo) -> Key:
 
 
 def _kind(at: str, field: FieldInfo, usual: str | None) -> Key:
-    """The key that chooses among the kinds of a section; its default is that of the section."""
-    meaning = "of the section: the keys below are this kind's"
+    """The key that chooses the kind of a section; its default is the section's default kind."""
+    meaning = "kind of the section: the keys below belong to this kind"
     return Key(at, "choice", usual is None, usual, str(field.default), meaning)
 
 
@@ -181,7 +182,7 @@ def _type(annotation: Any) -> str:
 
 
 def _written(value: Any) -> str:
-    """A value as YAML has it."""
+    """A value as YAML."""
     match value:
         case None:
             return "none"
@@ -202,7 +203,7 @@ SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 def _range(field: FieldInfo) -> str:
-    """Bounds and choices, of the field itself and of the parts of its type."""
+    """Bounds and choices of the field and of the parts of its type."""
     found = _bounds(field.metadata) + _allowed(field.annotation)
     return "; ".join(dict.fromkeys(filter(None, found)))
 
@@ -230,7 +231,7 @@ def _allowed(annotation: Any) -> list[str]:
 
 
 def as_text(groups: Sequence[Group], width: int) -> str:
-    """For the terminal: a line for each key, its meaning below."""
+    """The reference for the terminal: a line for each key, with its meaning below."""
     lines: list[str] = []
     for group in groups:
         lines += [group.title]
@@ -250,15 +251,15 @@ def _filled(text: str, width: int, indent: str) -> list[str]:
 
 
 def as_markdown(groups: Sequence[Group]) -> str:
-    """A page of the site."""
+    """The reference as a Markdown page of the site."""
     lines = [
         "# The keys of a recipe",
         "",
         "This page is for writing a recipe, as a YAML file or as `key=value` on the command line",
         "(`infolm train awd-lstm/demo train.epochs=3 seed=2`): every key with its type, default,",
-        "range and meaning. A section with kinds has the keys of the kind that it names.",
+        "range and meaning. A section with a kind has that kind's keys.",
         "",
-        "It is made from the fields that recipes are checked against; `infolm recipes --keys`",
+        "It is generated from the fields that validate recipes; `infolm recipes --keys`",
         "prints it for the terminal.",
     ]
     for group in groups:

@@ -3,11 +3,12 @@
     describe("bmi", Described("accuracy", unit="share of pairs", better="up", meaning=...))
     described("bmi/accuracy").unit
 
-`metrics.jsonl` and `measurements.json` have names; reports, curves, comparisons and the command's
-JSON read here what is behind a name. The same name can be different quantities: the `nll` of a
-language model is the loss of the text, that of an encoder of what was hidden. So a description is
-of a scope: what the model can do (language, latent, encoder), a term of the loss (bmi), `EVENT`, or
-"" where a name is the same everywhere. A name `term/name` is sought in the scope `term` first.
+`metrics.jsonl` and `measurements.json` contain names; reports, curves, comparisons and the
+command's JSON look up their descriptions here. The same name can mean different quantities: the
+`nll` of a language model is the loss of the text, that of an encoder the loss of the hidden tokens.
+So a description belongs to a scope: a capability (language, latent, encoder), a term of the loss
+(bmi), `EVENT`, or "" if the name means the same everywhere. A name `term/name` is looked up in the
+scope `term` first.
 """
 
 from collections.abc import Mapping
@@ -15,20 +16,21 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 EVENT = "event"
-"""The scope of what happens at a step."""
+"""The scope of events at a step."""
 STDERR = "_stderr"
-"""What follows the name of a quantity in the name of its standard error."""
+"""The suffix that turns a quantity's name into the name of its standard error."""
 
 
 @dataclass(frozen=True)
 class Described:
-    """What is behind a name.
+    """The description of a name.
 
-    label: in words, by default the name's own. heading: of a column, by default the label. unit:
-    nats are natural units; "" where it has none, or each measurement says its own. decimals: how
-    many are shown. better: which way is better; None where neither is. meaning: a sentence, or part
-    of one. axis: what a plot's axis says: quantities of one axis share a panel, and one of the axis
-    "" is drawn only where there is nothing else. ignorance: its value if the model knows nothing.
+    label: in words, by default the name itself. heading: of a column, by default the label. unit:
+    nats are natural units; "" if there is none, or if each measurement names its own. decimals: how
+    many are shown. better: which direction is better; None if neither. meaning: a sentence, or part
+    of one. axis: the label of a plot's axis; quantities with the same axis share a panel, and one
+    with the axis "" is drawn only if there is nothing else. ignorance: its value if the model knows
+    nothing.
     """
 
     name: str
@@ -53,7 +55,7 @@ _KNOWN: dict[tuple[str, str], Described] = {}
 
 
 def describe(scope: str, *described: Described) -> None:
-    """Make names known within a scope; each once."""
+    """Register descriptions within a scope; each name once."""
     for each in described:
         if (scope, each.name) in _KNOWN:
             raise ValueError(f"'{each.name}' is described twice for '{scope}'")
@@ -61,17 +63,17 @@ def describe(scope: str, *described: Described) -> None:
 
 
 def known(name: str, *scopes: str) -> bool:
-    """Whether anybody has described the name."""
+    """Whether the name is described."""
     return _found(name, scopes) is not None
 
 
 def described(name: str, *scopes: str) -> Described:
-    """What is known of a name in the first of the scopes that has it, or by its name alone."""
+    """The description of a name in the first scope that has it, or one made from the name alone."""
     return _found(name, scopes) or Described(name.rpartition("/")[2], decimals=3)
 
 
 def within(scope: str) -> Mapping[str, Described]:
-    """All that a scope has, by name."""
+    """All descriptions of a scope, by name."""
     return {name: each for (of, name), each in _KNOWN.items() if of == scope}
 
 

@@ -1,11 +1,10 @@
-"""`import infolm` makes `transformers` know the models that `infolm export` wrote.
+"""`import infolm` registers the models that `infolm export` writes with `transformers`.
 
-Neither library waits for the other: the modules below are imported when a program comes to import
-the module of `transformers` that they add to, or at once where it has done so already.
+Either library may be imported first. The modules below are imported when a program imports the
+module of `transformers` that they extend, or at once if it is already imported.
 
-Every program that imports infolm pays for this module, so its classes are finder and loader by
-their methods alone: the base classes in `importlib.abc` would bring in half of the standard
-library.
+Every program that imports infolm pays for this module. So its finder and loader have no base class:
+those in `importlib.abc` would import half of the standard library.
 """
 
 import sys
@@ -24,7 +23,7 @@ REGISTERED_BY = {
 
 
 class _After:
-    """Loads a module as its own loader does, and then ours."""
+    """Loads a module with its own loader, and then imports ours."""
 
     def __init__(self, loader: Any) -> None:
         self.loader = loader
@@ -38,7 +37,7 @@ class _After:
 
 
 class _Finder:
-    """Finds the modules that are waited for as everybody would, and adds to their loading."""
+    """Finds the awaited modules in the usual way, and wraps their loaders."""
 
     def __init__(self) -> None:
         self.waiting = set(REGISTERED_BY)
@@ -50,7 +49,7 @@ class _Finder:
             return None
         from importlib.util import find_spec
 
-        self.waiting.remove(name)  # the search below comes here again
+        self.waiting.remove(name)  # the search below calls this method again
         spec = find_spec(name)
         if spec is not None and spec.loader is not None:
             spec.loader = _After(spec.loader)  # type: ignore[assignment]
@@ -58,7 +57,7 @@ class _Finder:
 
 
 def register() -> None:
-    """Once, from `infolm` itself."""
+    """Install the finder; called once, when `infolm` is imported."""
     finder = _Finder()
     for theirs, ours in REGISTERED_BY.items():
         if theirs in sys.modules:

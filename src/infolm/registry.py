@@ -1,4 +1,4 @@
-"""One registry for every choice that a recipe offers.
+"""The registry of kinds, one for each choice in a recipe.
 
 A kind is registered where it is defined:
 
@@ -7,8 +7,8 @@ A kind is registered where it is defined:
         kind: Literal["transformer"] = "transformer"
 
 and that is all: the union that recipes are checked against, the lists of kinds and the conformance
-suites of the tests are made from the registry. To add a kind is to add a file to the package that
-the registry reads.
+suites of the tests are made from the registry. To add a kind, add a file to the package that the
+registry reads.
 """
 
 import pkgutil
@@ -25,8 +25,8 @@ T = TypeVar("T")
 class Registry(Mapping[str, type[T]], Generic[T]):
     """The kinds of one thing, by name, as the modules of `package` define them.
 
-    The modules are imported when the kinds are first asked for. Kinds are listed by their names.
-    module: where the package's own packages define them, if they do.
+    The modules are imported when the kinds are first needed. Kinds are sorted by name. module: the
+    module of each subpackage that defines kinds, if subpackages define them.
     """
 
     def __init__(self, package: str, module: str = "") -> None:
@@ -35,7 +35,7 @@ class Registry(Mapping[str, type[T]], Generic[T]):
         self._complete = False
 
     def register(self, kind: type[T]) -> type[T]:
-        """Decorates a class, which is then known by its `kind`."""
+        """Decorate a class to register it under its `kind`."""
         name = _name(kind)
         if name in self._kinds:
             raise ValueError(f"{self.package} has two kinds '{name}'")
@@ -68,9 +68,9 @@ class Registry(Mapping[str, type[T]], Generic[T]):
     def section(self, usual: str | None = None) -> Any:
         """The type of a recipe's section that is one of the kinds.
 
-        usual: the kind of a section that does not say its own.
+        usual: the kind of a section that does not name one.
         """
-        from pydantic import BeforeValidator, Field  # the options of commands do without it
+        from pydantic import BeforeValidator, Field  # not needed for the options of commands
 
         kinds = tuple(self.values())
         checked = Annotated[Union[kinds], Field(discriminator="kind")]  # type: ignore[valid-type]  # noqa: UP007
@@ -80,11 +80,11 @@ class Registry(Mapping[str, type[T]], Generic[T]):
 
 
 def with_kind(usual: str, tree: Any) -> Any:
-    """A section's tree with its kind, the usual one if it does not say its own."""
+    """A section's tree with its kind; the usual one if it names none."""
     return {"kind": usual, **tree} if mapping(tree) is not None else tree
 
 
 def _name(kind: type) -> str:
-    """The default of a section's field `kind`, or the class's own attribute of that name."""
+    """The default of a section's field `kind`, or the class attribute of that name."""
     fields = getattr(kind, "model_fields", {})
     return str(fields["kind"].default if "kind" in fields else kind.kind)  # type: ignore[attr-defined]

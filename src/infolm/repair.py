@@ -1,9 +1,9 @@
-"""A damaged run's folder made sound again, as far as what is intact allows.
+"""Repair a damaged run's folder, as far as its intact files allow.
 
-Each file is brought back from what else the folder has: the recipe from the manifest, vocabulary
-and `corpus.json` from the text, the weights and what regularisers learnt from a checkpoint. The
-manifest tells whether what came out is the very file that was lost. What was damaged is moved to
-the folder `damaged`, never deleted.
+Each file is restored from the others: the recipe from the manifest, the vocabulary and
+`corpus.json` from the text, the weights and the parameters of regularisers from a checkpoint. The
+manifest shows whether the restored file equals the lost one. Damaged files are moved to the folder
+`damaged`, never deleted.
 """
 
 import json
@@ -30,14 +30,14 @@ Writer = Callable[[Path], object]
 
 @dataclass
 class Repaired:
-    """done: what was damaged and is sound now, by file. lost: what could not be mended, and why."""
+    """done: how each damaged file was repaired. lost: why a file could not be repaired."""
 
     done: dict[str, str] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
 
 
 def repair(path: Path) -> Repaired:
-    """Mend the run in a folder. Nothing that is sound is changed."""
+    """Repair the run in a folder. Intact files are not changed."""
     run = RunFolder(path)
     if not path.is_dir() or not (run.recipe.exists() or (path / NAME).exists()):
         raise InfolmError(f"{path} is not a run's folder: it has neither recipe.yaml nor {NAME}")
@@ -67,7 +67,7 @@ class _Repair:
         self._vouch()
         return self.result
 
-    # -- what says what was --------------------------------------------------------------------
+    # -- the manifest and the recipe -----------------------------------------------------------
 
     def _manifest(self) -> None:
         try:
@@ -75,13 +75,15 @@ class _Repair:
         except InfolmError:
             self._aside(self.run.path / NAME)
             self.known = Manifest()
-            self.result.done[NAME] = "written anew from the files, which it no longer vouches for"
+            self.result.done[NAME] = (
+                "rewritten from the files, so it no longer proves that they are the original ones"
+            )
 
     def _expected(self, path: Path) -> list[str]:
         return self.known.files.get(path.name, [])
 
     def _sound(self, path: Path, read: Callable[[Path], object]) -> bool:
-        """Whether a file can be read and is the one in the manifest, where that knows it."""
+        """Whether a file can be read and matches the manifest, if the manifest lists it."""
         if not path.exists():
             return False
         try:
@@ -103,7 +105,7 @@ class _Repair:
             self._aside(run.recipe)
             checkpoint.atomically(run.recipe, lambda to: to.write_text(text, encoding="utf-8"))
             self.recipe = load_recipe(str(run.recipe))
-            self.result.done[run.recipe.name] = "brought back from the manifest"
+            self.result.done[run.recipe.name] = "restored from the manifest"
         elif self.recipe is None:
             self.result.lost[run.recipe.name] = "it is missing, and no manifest has it"
 
@@ -122,7 +124,7 @@ class _Repair:
         self._restore(path, made.tokenizer.save, "made from the text again", known)
 
     def _source(self) -> str | None:
-        """The SHA-256 of the text in `corpus.json`, where that can be read."""
+        """The SHA-256 of the text in `corpus.json`, if that can be read."""
         try:
             return str(json.loads(self.run.corpus.read_bytes())["sha256"])
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
@@ -147,16 +149,20 @@ class _Repair:
         )
 
     def _restore(self, path: Path, write: Writer, how: str, known: bool) -> None:
-        """Bring a file back if it comes out as it was; known: whether that can be told."""
+        """Restore a file if it comes out as it was; known: whether that can be checked."""
         right = self._expected(path)
         with files.scratch_file(self.run.path, path.name) as trial:
             write(trial)
             same = known and (not right or sha256(trial) in right)
         if not same:
             self.result.lost[path.name] = (
-                "the text gives another one today: bring back the text or the file itself"
+                "the text has changed and gives another file: restore the original text or the "
+                "file itself"
                 if known
-                else "nothing tells whether the text is still the same: bring back the file itself"
+                else (
+                    "there is no record of whether the text is still the same: restore the file "
+                    "from a copy"
+                )
             )
             return
         self._aside(path)
@@ -179,16 +185,16 @@ class _Repair:
         for name in self.result.done:
             if name.startswith(f"{folder.name}/step-"):
                 last = intact[-1].name if intact else ""
-                left = f"training resumes from {last}" if last else "training can only begin anew"
+                left = f"training resumes from {last}" if last else "training can only start again"
                 self.result.done[name] = f"put aside; {left}"
 
     def _sources(self) -> list[Path]:
-        """The intact checkpoints, that of the best validation first, then the newest."""
+        """The intact checkpoints: the one of the best validation first, then the newest."""
         best = [self.run.best] if self.run.best.exists() else []
         return best + checkpoint.checkpoints(self.run.checkpoints)[::-1]
 
     def _answers(self, recipe: Recipe) -> Iterator[tuple[Path, bool, Writer]]:
-        """The weights in checkpoints: which, whether they would be the answer, and a writer."""
+        """The weights in checkpoints: which ones, whether they are the best ones, and a writer."""
         tokenizer = Tokenizer.load(self.run.tokenizer)
         model = recipe.model.build(len(tokenizer), tokenizer)
         averager = recipe.averaging.build(model)
@@ -223,8 +229,8 @@ class _Repair:
             exact = False
         if chosen is None:
             self.result.lost[path.name] = (
-                "there is no intact checkpoint to take the weights from: bring back a copy of it, "
-                f"or train anew from {self.run.recipe} in another folder"
+                "there is no intact checkpoint to take the weights from: restore it from a copy, "
+                f"or train again from {self.run.recipe} in another folder"
             )
             return
         source, write = chosen
@@ -232,15 +238,15 @@ class _Repair:
         self.run.keep(path, write)
         which = f"checkpoints/{source.name}"
         self.result.done[path.name] = (
-            f"brought back from {which}, the very bytes of before"
+            f"restored from {which}, identical to the lost file"
             if exact
-            else f"taken from {which}: not the weights of the best validation, but those of that "
-            f"moment; `infolm train {self.run.path} --resume` with more epochs looks for better "
-            "ones, and what was measured before is of the lost ones"
+            else f"taken from {which}: the weights of that step, not of the best validation; "
+            f"`infolm train {self.run.path} --resume` with more epochs may find better "
+            "ones, and earlier measurements belong to the lost weights"
         )
 
     def _learners(self) -> None:
-        """What regularisers learnt beside the best weights."""
+        """The parameters of regularisers, saved beside the best weights."""
         not_learnt = {self.run.model.name, self.run.gradients.name}
         there = {path.name for path in self.run.path.glob("*.safetensors")}
         listed = {name for name in self.known.files if name.endswith(".safetensors")}
@@ -267,7 +273,7 @@ class _Repair:
             return
         self.result.lost[path.name] = "there is no intact checkpoint to take it from"
 
-    # -- what was found with the run ------------------------------------------------------------
+    # -- metrics and measurements ----------------------------------------------------------------
 
     def _notes(self) -> None:
         run = self.run
@@ -275,7 +281,9 @@ class _Repair:
             self.result.done[run.metrics.name] = f"damaged lines are in {run.damaged_metrics.name}"
         if run.gradients.exists() and not self._sound(run.gradients, checkpoint.load):
             self._aside(run.gradients)
-            self.result.done[run.gradients.name] = "put aside; it is collected again when needed"
+            self.result.done[run.gradients.name] = (
+                "moved to damaged; it is collected again when needed"
+            )
         for path in sorted(run.path.glob("*.json")):
             if path in (run.tokenizer, run.corpus, run.path / NAME):
                 continue
@@ -290,7 +298,7 @@ class _Repair:
                 self.result.done[path.name] = f"put aside; it is {again} again when asked for"
 
     def _vouch(self) -> None:
-        """Write the manifest of what is sound."""
+        """Write the manifest of the intact files."""
         manifest = Manifest.read(self.run.path) or Manifest(native=self.known.native)
         sound = [path for path in self.run.defining if path.name not in self.result.lost]
         lost = {name: known for name, known in self.known.files.items() if name in self.result.lost}
@@ -301,7 +309,7 @@ class _Repair:
             manifest.write(self.run.path)
 
     def _aside(self, path: Path) -> None:
-        """Move what is damaged, if it is there, to `damaged`, under a name of its own."""
+        """Move a damaged file, if it exists, to `damaged`, under a new name."""
         if not path.exists():
             return
         folder = self.run.path / "damaged"

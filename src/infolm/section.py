@@ -14,7 +14,7 @@ OF_A_RUN = {"of_a_run": True}
 
 
 def nearest(word: object, words: Iterable[str]) -> str:
-    """', did you mean ...?' where one of the words is near enough, else nothing."""
+    """', did you mean ...?' if one of the words is near enough, else ''."""
     spelt = {each.casefold(): each for each in words}
     match = difflib.get_close_matches(str(word).casefold(), spelt, n=1, cutoff=0.5)
     return f", did you mean '{spelt[match[0]]}'?" if match else ""
@@ -24,13 +24,13 @@ THOUSANDS = {"G": 10**9, "M": 10**6, "k": 10**3}
 
 
 def count(value: Any) -> Any:
-    """'24M' -> 24000000; what is no such word is left to the type's own check."""
+    """'24M' -> 24000000; any other text is left to the type's own check."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMG])", value) if isinstance(value, str) else None
     return round(float(match[1]) * THOUSANDS[match[2]]) if match else value
 
 
 def in_short(number: int) -> str:
-    """24000000 -> '24M'; where it is no round number, all its digits."""
+    """24000000 -> '24M'; all digits if the number is not round."""
     for letter, size in THOUSANDS.items():
         if number % size == 0:
             return f"{number // size}{letter}"
@@ -38,10 +38,11 @@ def in_short(number: int) -> str:
 
 
 class Section(BaseModel):
-    """Typed, unchangeable, and strict about its keys.
+    """Typed, immutable, and strict about its keys.
 
-    former_defaults: what a run that was begun before a key existed did, where the key's default is
-    now another. A run's recipe has every key, so one that lacks the key is older than it.
+    former_defaults: for a key whose default differs from what older runs did, the value for runs
+    started before the key existed. A run's recipe has every key, so one that lacks the key is older
+    than the key.
     """
 
     former_defaults: ClassVar[Mapping[str, Any]] = {}
@@ -59,7 +60,7 @@ class Section(BaseModel):
                     raise ValueError(f"there is no key '{key}'{hint}")
             for key, value in data.items():
                 if isinstance(value, int) and not -(2**63) <= value < 2**63:
-                    raise ValueError(f"{key} is a number beyond 64 bits: take a smaller one")
+                    raise ValueError(f"{key} is a number beyond 64 bits: choose a smaller one")
             if info.context == OF_A_RUN:
                 return {**cls.former_defaults, **data}
         return data

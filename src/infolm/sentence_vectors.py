@@ -1,4 +1,4 @@
-"""The encoder of a sentence model as vectors of sentences, by itself or in sentence-transformers.
+"""Sentence vectors from a sentence model's encoder, alone or in sentence-transformers.
 
     vectors = SentenceVectors.open("runs/mim")
     vectors.encode(["the cat sat down", "stocks fell"])          # (2, D)
@@ -8,7 +8,7 @@
     model.save("vectors")
     model = SentenceTransformer("vectors", trust_remote_code=True)
 
-sentence-transformers asks for the last argument wherever a module is not of its own package; the
+sentence-transformers requires the last argument for modules outside its own package; the
 folder holds no code, and nothing is pickled.
 """
 
@@ -36,12 +36,12 @@ CONFIG, TOKENIZER, WEIGHTS = "sentence_model.json", "tokenizer.json", "model.saf
 class SentenceVectors(nn.Module):
     """A sentence's vector is `sentence_vectors` of its q(z | x), (D,).
 
-    Words that the vocabulary lacks are read as <unk>, line breaks as blanks. A sentence without a
-    word is <eos> alone, and has a vector too. Gradients reach the encoder through `forward`, so
-    that sentence-transformers can go on training it.
+    Unknown words are read as <unk>, line breaks as blanks. An empty sentence is <eos> alone, and
+    has a vector too. Gradients reach the encoder through `forward`, so sentence-transformers can
+    train it further.
     """
 
-    save_in_root = True  # as sentence-transformers has it for a module that reads text
+    save_in_root = True  # sentence-transformers' convention for a module that reads text
 
     def __init__(self, model: SentenceModel, tokenizer: Tokenizer) -> None:
         super().__init__()
@@ -53,13 +53,13 @@ class SentenceVectors(nn.Module):
         opened = LatentRun.open(Path(run))
         if not opened.model.ends:
             raise InfolmError(
-                f"{run} is a model of single symbols, which have no vectors of sentences: take a "
+                f"{run} is a model of single symbols, which has no sentence vectors: choose a "
                 "run whose model.kind is sentence"
             )
         return cls(cast(SentenceModel, opened.model), opened.tokenizer)
 
     def encode(self, sentences: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Vectors (S, D) in the order of the sentences; which are together changes nothing."""
+        """Vectors (S, D) in the order of the sentences; batching does not change them."""
         if not sentences:
             return np.empty((0, self.get_embedding_dimension()), np.float32)
         return encoded(self.model, self._lines(sentences)).sentence_vectors.float().numpy()
@@ -69,7 +69,7 @@ class SentenceVectors(nn.Module):
         tokens = [self.tokenizer.encode(adapted(" ".join(s.splitlines()))) for s in sentences]
         return Lines.of(tokens, self.tokenizer.eos)
 
-    # -- what sentence-transformers asks of a module ------------------------------------------
+    # -- the interface of a sentence-transformers module --------------------------------------
 
     def get_embedding_dimension(self) -> int:
         """D."""
@@ -78,7 +78,7 @@ class SentenceVectors(nn.Module):
     def preprocess(
         self, inputs: Sequence[str], prompt: str | None = None, **_: Any
     ) -> dict[str, Tensor]:
-        """Sentences as packed rows, the longest first, and which is which."""
+        """Sentences as packed rows, the longest first, with their original order."""
         lines = self._lines([(prompt or "") + text for text in inputs])
         order = np.argsort(-lines.lengths, kind="stable")
         batch = lines.packed(order)
@@ -89,14 +89,14 @@ class SentenceVectors(nn.Module):
         }
 
     def forward(self, features: dict[str, Any]) -> dict[str, Any]:
-        """Adds the vectors, (B, D), in the order in which the sentences came."""
+        """Add the vectors, (B, D), in the original order of the sentences."""
         found = self.model.encode(
             features["input_ids"], features["sizes"].tolist()
         ).sentence_vectors
         return {**features, "sentence_embedding": found[features["order"].argsort()]}
 
     def save(self, output_path: str, **_: Any) -> None:
-        """The configuration, the vocabulary and the weights, into an existing folder."""
+        """Save the configuration, the vocabulary and the weights into an existing folder."""
         folder = Path(output_path)
         (folder / CONFIG).write_text(self.model.config.model_dump_json(indent=2), encoding="utf-8")
         self.tokenizer.save(folder / TOKENIZER)
@@ -113,7 +113,7 @@ class SentenceVectors(nn.Module):
         local_files_only: bool = False,
         **_: Any,
     ) -> Self:
-        """What `save` wrote, in a folder or on the Hugging Face hub."""
+        """Load what `save` wrote, from a folder or the Hugging Face hub."""
         from sentence_transformers.util import load_dir_path
 
         found = load_dir_path(

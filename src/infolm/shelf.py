@@ -1,4 +1,4 @@
-"""The YAML files that come with infolm, and a person's own in the same format."""
+"""The built-in YAML files, and a person's own files in the same format."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -14,19 +14,20 @@ from infolm.section import nearest
 from infolm.trees import mapping
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's, several times as fast, where PyYAML was built with it."""
+"""libyaml's loader, several times as fast, if PyYAML was built with it."""
 DEEPEST = 100
-"""Sections within sections that a YAML text may have. libyaml's loader is recursive C code, which a
+"""Greatest depth of nested sections in a YAML text. libyaml's loader is recursive C code, which a
 text of nothing but brackets would crash."""
 
 
 def parse_yaml(text: str, source: str) -> Any:
-    """The tree that a YAML text describes; `source` is its name in a refusal."""
+    """The tree of a YAML text; `source` is its name in error messages."""
     try:
         if _too_deep(text):
             raise InfolmError(f"{source} is not a recipe: its YAML is nested too deeply")
         return yaml.load(text, Loader=LOADER)
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date or a number beyond reason
+    # ValueError: an impossible date or a number too large
+    except (yaml.YAMLError, ValueError) as error:
         said = " ".join(str(error).split())
         raise InfolmError(f"{source} is not valid YAML: {said}") from error
 
@@ -37,11 +38,11 @@ NESTING: dict[type, int] = {
     yaml.MappingEndEvent: -1,
     yaml.SequenceEndEvent: -1,
 }
-"""How much deeper the parser is after an event."""
+"""The change in depth after each parser event."""
 
 
 def _too_deep(text: str) -> bool:
-    """Whether sections are nested beyond `DEEPEST`, by the parser's events, without recursion."""
+    """Whether sections are nested deeper than `DEEPEST`; reads parser events, without recursion."""
     depth = 0
     for event in yaml.parse(text, Loader=LOADER):
         depth += NESTING.get(type(event), 0)
@@ -54,8 +55,8 @@ def _too_deep(text: str) -> bool:
 class Shelf:
     """A folder of the package with files paper/name.yaml.
 
-    noun: what one is called. command: what lists them. section: a key that each has, for the one
-    who brings something else.
+    noun: what one file is called. command: the command that lists them. section: a key that every
+    file has; its absence shows that a file is something else.
     """
 
     folder: str
@@ -84,7 +85,7 @@ class Shelf:
         return files[source].read_text(encoding="utf-8")
 
     def tree(self, source: str) -> dict[str, Any]:
-        """The same, parsed."""
+        """The parsed YAML of one of `names`, or of a file."""
         tree = mapping(parse_yaml(self.text(source), source))
         if tree is None:
             raise InfolmError(
@@ -96,7 +97,7 @@ class Shelf:
 
 @cache
 def _files(folder: str) -> dict[str, Traversable]:
-    """Of a folder of the package: paper/name -> the file, by name."""
+    """The files of a package folder by name: paper/name -> file."""
     files = {
         f"{paper.name}/{file.name.removesuffix('.yaml')}": file
         for paper in (resources.files("infolm") / folder).iterdir()

@@ -1,4 +1,4 @@
-"""What a study searches: keys of the recipe, each with its range."""
+"""The search space of a study: keys of the recipe, each with its range."""
 
 import math
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class Between(Section):
     log: bool = Field(False, description="spread evenly over the logarithm")
     integer: bool = Field(False, description="whole numbers only")
     clamp: float | None = Field(
-        None, description="what lies below becomes this: a share of the trials has this very value"
+        None, description="smaller draws become this value, so a share of the trials has exactly it"
     )
 
     @model_validator(mode="after")
@@ -37,25 +37,25 @@ class Between(Section):
         return self
 
     def suggest(self, trial: "Trial", key: str) -> float:
-        """The number drawn for `trial`, now or before."""
+        """The number drawn for `trial`; an earlier draw is kept."""
         if self.integer:
             return trial.suggest_int(key, int(self.low), int(self.high), log=self.log)
         return trial.suggest_float(key, self.low, self.high, log=self.log)
 
     def value(self, drawn: float) -> float:
-        """What the recipe gets: the number drawn, clamped."""
+        """The recipe's value: the number drawn, clamped."""
         clamped = drawn if self.clamp is None else max(drawn, self.clamp)
         return int(clamped) if self.integer else clamped
 
     def unit(self, drawn: float) -> float:
-        """Where a number lies in the range: 0 at `low`, 1 at `high`."""
+        """The position of a number in the range: 0 at `low`, 1 at `high`."""
         low, high = self.low, self.high
         if self.log:
             low, high, drawn = math.log(low), math.log(high), math.log(drawn)
         return (drawn - low) / (high - low)
 
     def ends(self) -> list[Value]:
-        """The values of which the recipe must accept each."""
+        """Values that the recipe must all accept."""
         return [self.value(self.low), self.value(self.high)]
 
 
@@ -76,7 +76,7 @@ class Choices(Section):
         return drawn
 
     def unit(self, drawn: Value) -> float:
-        """The first choice lies at 0, the last at 1; a single one in the middle."""
+        """The first choice is at 0, the last at 1; a single choice in the middle."""
         last = len(self.choices) - 1
         return self.choices.index(drawn) / last if last else 0.5
 
@@ -85,7 +85,7 @@ class Choices(Section):
 
 
 def _kind(section: Any) -> str:
-    """Of a section, or of the mapping that one is read from."""
+    """The key's value in a section, or in the mapping a section is read from."""
     chosen = mapping(section) or getattr(section, "__dict__", {})
     return "choices" if "choices" in chosen else "between"
 
@@ -98,11 +98,11 @@ Space = Mapping[str, Between | Choices]
 
 
 def suggest(space: Space, trial: "Trial") -> None:
-    """Draw what `trial` lacks of the space; what was drawn for it before stays."""
+    """Draw the keys that `trial` lacks; earlier draws are kept."""
     for key, section in space.items():
         section.suggest(trial, key)
 
 
 def values(space: Space, drawn: Mapping[str, Any]) -> dict[str, Value]:
-    """What the recipe gets for the numbers drawn."""
+    """The recipe's values for the numbers drawn."""
     return {key: section.value(drawn[key]) for key, section in space.items() if key in drawn}

@@ -1,4 +1,4 @@
-"""Trees as JSON and YAML have them, and whether a file holds the one that is expected."""
+"""JSON and YAML trees, and checks of their types."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -21,7 +21,8 @@ def leaves(tree: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def fits(kind: Any, node: Any) -> bool:
-    """Whether the node is of a type, to its leaves, as `dict[str, float]`: nothing is converted."""
+    """Whether the node and all its leaves have a type such as `dict[str, float]`, without
+    conversion."""
     from pydantic import ValidationError
 
     try:

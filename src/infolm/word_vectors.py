@@ -32,12 +32,12 @@ class WordVectors:
 
     @classmethod
     def open(cls, run: str | Path) -> Self:
-        """The input vectors of an encoder's run, of words alone: no [MASK], no end of a line."""
+        """The input vectors of an encoder's run, of words only: without [MASK] and <eos>."""
         opened = open_run(run)
         tokenizer, model = opened.tokenizer, opened.model
         if opened.recipe.model.capability != "encoder":
             raise InfolmError(
-                f"{run} is no encoder, whose words have vectors to be looked at: take a run whose "
+                f"{run} is not an encoder, so it has no word vectors: choose a run whose "
                 "model.kind is encoder"
             )
         no_words = {tokenizer.eos, tokenizer.unk}
@@ -52,21 +52,21 @@ class WordVectors:
         return self.vectors[self._number(word)]
 
     def neighbours(self, word: str, k: int = 10) -> list[tuple[str, float]]:
-        """The k words whose vectors have the least angle to that of `word`, with its cosine."""
+        """The k words whose vectors are nearest in angle to that of `word`, with the cosines."""
         number = self._number(word)
         return self._nearest(self._directions[number], {number}, k)
 
     def analogy(self, a: str, b: str, c: str, k: int = 10) -> list[tuple[str, float]]:
         """The k words nearest to b - a + c, all as unit vectors: a is to b as c is to them.
 
-        None of the three is among them (Mikolov et al. 2013).
+        The three words themselves are excluded (Mikolov et al. 2013).
         """
         numbers = [self._number(word) for word in (a, b, c)]
         first, second, third = self._directions[numbers]
         return self._nearest(second - first + third, set(numbers), k)
 
     def save(self, path: str | Path) -> None:
-        """word2vec's text format: "V D", then in a line each word and its numbers."""
+        """word2vec's text format: "V D", then a line for each word with its numbers."""
         shape = " ".join(map(str, self.vectors.shape))
         rows = (
             f"{word} {' '.join(f'{x:.9g}' for x in vector)}"  # 9 digits give the same float back

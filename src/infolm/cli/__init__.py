@@ -5,7 +5,7 @@ import sys
 from itertools import pairwise
 from typing import NoReturn
 
-# Each joins `app`, in the order in which `infolm --help` lists its commands.
+# Importing a module adds its commands to `app`, in the order that `infolm --help` lists them.
 # isort: off
 from infolm.cli import training  # noqa: F401
 from infolm.cli import use  # noqa: F401
@@ -37,10 +37,10 @@ def main() -> NoReturn:
         message = " ".join(str(error).split())
         print(f"infolm: {message}{'' if message.endswith('.') else '.'}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except BrokenPipeError:  # the reader of a pipe, such as `head`, has had enough
+    except BrokenPipeError:  # the reader of the pipe, such as `head`, has closed it
         sys.stderr.close()
         sys.exit(0)
-    except OSError as error:  # a full disk, a folder that may not be written
+    except OSError as error:  # a full disk, a folder that is not writable
         print(f"infolm: {error}; what was saved before is intact.", file=sys.stderr)
         sys.exit(1)
     except Exception as error:
@@ -50,15 +50,15 @@ def main() -> NoReturn:
 
 
 def _read_and_write_utf8() -> None:
-    """In the C locale, without Python's UTF-8 mode, no name of a file and no text could have other
-    letters than ASCII's: start again in that mode."""
+    """Restart in Python's UTF-8 mode if the locale is C, where file names and texts could only be
+    ASCII."""
     if sys.getfilesystemencoding() == "ascii" and os.environ.get("PYTHONUTF8") != "1":
         sys.stdout.flush()
         os.execve(sys.executable, sys.orig_argv, os.environ | {"PYTHONUTF8": "1"})
 
 
 def _last_resort(error: Exception) -> str:
-    """A sentence on what nobody has foreseen; the whole story goes to a file."""
+    """One sentence on an unexpected error; the full traceback goes to a file."""
     import tempfile
     import traceback
     from importlib import metadata
@@ -79,13 +79,15 @@ def _last_resort(error: Exception) -> str:
             traceback.print_exception(error, file=log)
     except (OSError, metadata.PackageNotFoundError, RecursionError):
         return f"{said}; what was saved before is intact."
-    return f"{said}; what was saved before is intact, and {log.name} tells where it happened."
+    return f"{said}; what was saved before is intact, and {log.name} shows where it happened."
 
 
 def _refuse_giant_seeds(arguments: list[str]) -> None:
     for before, after in pairwise(["", *arguments]):
         value = after.removeprefix("--seed=")
         given = (before == "--seed" or value != after) and value.lstrip("-").isdigit()
-        # By its length first: Python refuses to read thousands of digits.
+        # Check the length first: Python refuses to parse thousands of digits.
         if given and (len(value) > 20 or not -(2**63) <= int(value) < 2**63):
-            raise InfolmError(f"--seed {value[:30]} is a number beyond 64 bits: take another")
+            raise InfolmError(
+                f"--seed {value[:30]} is a number beyond 64 bits: choose a smaller one"
+            )

@@ -1,4 +1,4 @@
-"""The application that every command joins, and what several of them share."""
+"""The typer application, and what several commands share."""
 
 import sys
 from collections.abc import Collection
@@ -49,9 +49,9 @@ def print_table(header: list[str], rows: list[list[str]], right: Collection[int]
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, title in enumerate(header):
-        # A name is for the next command: it is cut after all else, and then into lines.
+        # People copy names into the next command: shorten them last, and then by wrapping.
         justify: Literal["right", "left"] = "right" if i in right else "left"
         table.add_column(Text(title), justify=justify, no_wrap=i == 0, overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))  # as it is: a name may have square brackets
+        table.add_row(*map(Text, row))  # as plain text: a name may contain square brackets
     Console(width=None if sys.stdout.isatty() else 140, highlight=False).print(table)

@@ -1,4 +1,4 @@
-"""`infolm compare`: runs side by side."""
+"""`infolm compare`: compare runs."""
 
 import sys
 from enum import StrEnum
@@ -14,7 +14,7 @@ WIDEST = 8
 
 
 class Format(StrEnum):
-    """How the comparison is printed."""
+    """Output formats of the comparison."""
 
     table = "table"
     markdown = "markdown"
@@ -38,8 +38,9 @@ def compare(
         str | None,
         typer.Option(
             metavar="M",
-            help="What to compare, such as perplexity, bits_per_character or validation_loss.",
-            show_default="perplexity where all have it, else validation_loss",
+            help="The metric to compare, such as perplexity, bits_per_character or "
+            "validation_loss.",
+            show_default="perplexity if all runs have it, else validation_loss",
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="valid or test.")] = "valid",
@@ -55,20 +56,20 @@ def compare(
         bool | None,
         typer.Option(
             "--text/--no-text",
-            help="Test over the text too, reading it with each run.",
-            show_default="where at most 10 runs have to be read",
+            help="Also test over the text, by scoring it with each run.",
+            show_default="if at most 10 runs must be scored",
         ),
     ] = None,
     plot: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the learning curves to this .png or .svg."),
     ] = None,
-    format: Annotated[Format, typer.Option(help="How to print it.")] = Format.table,
+    format: Annotated[Format, typer.Option(help="Output format.")] = Format.table,
     as_json: JsonOption = False,
 ) -> None:
     """Compare runs: mean and standard deviation over seeds, tests, what differs, curves.
 
-    Runs that differ in their seed alone are one group. Each group is tested against the first:
+    Runs that differ only in their seed form one group. Each group is tested against the first:
     over seeds, and over the text, by the losses of the same tokens.
 
     \b

@@ -1,4 +1,4 @@
-"""`infolm export`: a trained model for other programs."""
+"""`infolm export`: save a trained model for other programs."""
 
 import json
 from enum import StrEnum
@@ -11,14 +11,14 @@ from infolm.cli.app import JsonOption, app
 
 
 class PoolingKind(StrEnum):
-    """What stands for a sentence: the mean of its tokens, or the first of them."""
+    """How tokens become a sentence vector: their mean, or the first token."""
 
     mean = "mean"
     cls = "cls"
 
 
 class WeightKind(StrEnum):
-    """How exactly matrices are kept."""
+    """The precision of the saved matrices."""
 
     float32 = "float32"
     int8 = "int8"
@@ -27,21 +27,22 @@ class WeightKind(StrEnum):
 @app.command()
 def export(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="A run's folder; of page also several.")
+        list[Path], typer.Argument(metavar="RUN...", help="A run's folder; several for page.")
     ],
     out: Annotated[
         Path,
         typer.Option(
-            help="The new folder, or the file of --to page or word2vec.", show_default=False
+            help="The new folder; with --to page or word2vec, the new file.", show_default=False
         ),
     ],
     form: Annotated[
-        str, typer.Option("--to", "--as", metavar="FORM", help="Who will read it: see above.")
+        str, typer.Option("--to", "--as", metavar="FORM", help="The format: see above.")
     ] = "transformers",
     pooling: Annotated[
         PoolingKind | None,
         typer.Option(
-            help="Of sentence-transformers: a sentence is the mean of its tokens, or [CLS].",
+            help="For sentence-transformers: a sentence vector is the mean of its tokens, or "
+            "[CLS].",
             show_default="mean",
         ),
     ] = None,
@@ -51,13 +52,13 @@ def export(
             "--licence",
             "--license",
             metavar="NAME",
-            help="Of transformers: the licence that the model card names, such as cc-by-4.0.",
+            help="For transformers: the licence named in the model card, such as cc-by-4.0.",
         ),
     ] = None,
     weights: Annotated[
         WeightKind | None,
         typer.Option(
-            help="Of onnx and page: matrices as they are, or in 8 bits, a quarter of the size.",
+            help="For onnx and page: matrices as trained, or in 8 bits, a quarter of the size.",
             show_default="float32",
         ),
     ] = None,
@@ -65,7 +66,7 @@ def export(
         bool | None,
         typer.Option(
             "--ngrams/--no-ngrams",
-            help="Of page: the Kneser-Ney model too. Your text can be read out of it.",
+            help="For page: include the Kneser-Ney model. Your text can be recovered from it.",
             show_default="ngrams",
         ),
     ] = None,
@@ -73,7 +74,7 @@ def export(
         str | None,
         typer.Option(
             metavar="WORDS",
-            help="The weights after so many words, such as 1M, of train.exposure.",
+            help="The weights after this many words, such as 1M, of train.exposure.",
             show_default="the best weights",
         ),
     ] = None,
@@ -82,16 +83,16 @@ def export(
     """Save a trained model for other programs.
 
     \b
-    transformers           AutoModelForCausalLM reads a language model, after `import infolm`;
-                           AutoModel and AutoModelForMaskedLM an encoder; AutoTokenizer both.
-                           Of an XLNet the Transformer alone is saved: transformers has no place
+    transformers           AutoModelForCausalLM loads a language model, after `import infolm`;
+                           AutoModel and AutoModelForMaskedLM load an encoder; AutoTokenizer both.
+                           Of an XLNet only the Transformer is saved: transformers has no place
                            for the layer between it and the words.
-    sentence-transformers  SentenceTransformer reads the folder of an encoder.
-    onnx                   graphs for onnxruntime: of a language model a step and a sequence, of a
-                           sentence model its encoder and its decoder's step, or an encoder.
-    page                   one HTML file with the models of several runs, which a browser opens
-                           without a network: surprisals, alternatives, text written on.
-    word2vec               a text file with an encoder's vectors of words, for gensim and others.
+    sentence-transformers  SentenceTransformer loads an encoder.
+    onnx                   graphs for onnxruntime: a language model's step and sequence, a sentence
+                           model's encoder and decoder step, or an encoder.
+    page                   one HTML file with the models of one or more runs, which a browser opens
+                           offline: surprisals, alternatives, continuations.
+    word2vec               a text file of an encoder's word vectors, for gensim and others.
     """
     from infolm.exports.base import export as write
     from infolm.exports.base import made

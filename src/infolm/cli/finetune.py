@@ -1,4 +1,4 @@
-"""`infolm finetune`: an encoder on a task of GLUE, or on SQuAD."""
+"""`infolm finetune`: fine-tune an encoder on a GLUE task or SQuAD."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from infolm.cli.app import JsonOption, app, print_table
 from infolm.errors import InfolmError, Interrupted
 
 FINETUNED = "finetuned"
-"""The folder of a run that has the results."""
+"""The subfolder of a run for fine-tuning results."""
 
 
 class ChooseOnName(StrEnum):
@@ -44,21 +44,22 @@ def finetune(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="With the task's files, TSV or SQuAD's JSON."),
+        typer.Option(metavar="FOLDER", help="The folder of the task's files, TSV or SQuAD's JSON."),
     ] = None,
     grid: Annotated[
         bool,
         typer.Option(
             "--grid",
-            help="Try five learning rates and two batches: the paper's rates, or higher ones for "
-            "an encoder of fewer than 512 columns or with --fresh.",
+            help="Try five learning rates and two batch sizes: the paper's rates, or higher ones "
+            "for "
+            "an encoder narrower than 512 or with --fresh.",
         ),
     ] = False,
     choose_on: Annotated[
         ChooseOnName,
         typer.Option(
-            help="Where epoch, rate, batch and seed are chosen: on half of dev, and the other half "
-            "is reported; or on all of dev, and the same is reported."
+            help="Choose epoch, rate, batch and seed on half of dev and report the other half, "
+            "or choose and report on all of dev."
         ),
     ] = ChooseOnName.half,
     seeds: Annotated[int, typer.Option(min=1, help="Trials of each setting; the paper has 5.")] = 1,
@@ -82,7 +83,7 @@ def finetune(
         int | None,
         typer.Option(
             min=8,
-            help="Most tokens of a sequence, no more than the encoder's.",
+            help="Maximum tokens of a sequence, at most the encoder's.",
             show_default="128, and 512 for SQuAD",
         ),
     ] = None,
@@ -92,18 +93,20 @@ def finetune(
     ] = 1.0,
     head: Annotated[
         HeadName,
-        typer.Option(help="Of GLUE's tasks, on [CLS]: BERT's pooler, or the paper's linear layer."),
+        typer.Option(help="For GLUE, on [CLS]: BERT's pooler, or the paper's linear layer."),
     ] = HeadName.pooler,
     windows: Annotated[
         WindowsName,
         typer.Option(
-            help="Of SQuAD, to learn from: those that hold the answer, or all, where those without "
-            "it teach [CLS]."
+            help="For SQuAD: train on the windows that hold the answer, or on all, where those "
+            "without it have [CLS] as the answer."
         ),
     ] = WindowsName.answer,
     fresh: Annotated[
         bool,
-        typer.Option("--fresh", help="Start from random weights, to see what pretraining gains."),
+        typer.Option(
+            "--fresh", help="Start from random weights, to measure the gain of pretraining."
+        ),
     ] = False,
     out: Annotated[
         Path | None,
@@ -112,12 +115,12 @@ def finetune(
     average: Annotated[
         bool,
         typer.Option(
-            "--average", help="Fine-tune nothing: print GLUE's average over what lies in RUN."
+            "--average", help="Do not fine-tune: print GLUE's average over the results in RUN."
         ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Fine-tune an encoder on a task with labels, and measure it.
+    """Fine-tune an encoder on a labelled task, and measure it.
 
     \b
     infolm finetune RUN --task cola --data glue_data --grid --seeds 5
@@ -126,9 +129,9 @@ def finetune(
     \b
     The folder of the result has the chosen model, for transformers'
     AutoModelForSequenceClassification (with --head linear AutoModelForTokenClassification, read at
-    [CLS]) or AutoModelForQuestionAnswering; results.json; predictions.json of SQuAD; and where
-    the task's folder has GLUE's test file, the predictions that GLUE's server takes (CoLA.tsv).
-    It is written when all is done: an interrupted search leaves nothing behind.
+    [CLS]) or AutoModelForQuestionAnswering; results.json; for SQuAD predictions.json; and if the
+    task's folder has GLUE's test file, the predictions for GLUE's server (CoLA.tsv). The folder is
+    written at the end.
     """
     if average:
         _average(run, as_json)
@@ -136,7 +139,7 @@ def finetune(
     if task is None or data is None:
         raise InfolmError(
             f"--{'task' if task is None else 'data'} is missing: give --task and --data, or "
-            "--average for what is fine-tuned already"
+            "--average for the results that exist"
         )
     if not 0 < share <= 1:
         raise InfolmError(f"--share {share:g} is not above 0 and at most 1: try 0.1")
@@ -201,14 +204,14 @@ def _average(run: Path, as_json: bool) -> None:
         print_table(["task", "part", "metric", "x 100"], rows, right={3})
         if each.chosen_on_dev:
             print(
-                f"Chosen on the very examples that it is measured on: "
+                f"Chosen on the same examples that it is measured on: "
                 f"{', '.join(each.chosen_on_dev)}."
             )
     _print_averages(run, at_least=1)
 
 
 def _print_averages(run: Path, at_least: int) -> None:
-    """A line for each kind of fine-tuning (fresh or not, each share) with so many tasks of GLUE."""
+    """Print GLUE's average of each kind of fine-tuning (fresh or not, each share)."""
     from infolm.finetuning import glue
 
     for each in glue.averages(run / FINETUNED):
@@ -274,7 +277,7 @@ _WHAT = {
     "cut": "cut to {length} tokens",
     "windows": "windows of at most {length} tokens",
     "without the answer": "of them without the answer",
-    "in no window": "whose answer no window has whole",
+    "in no window": "whose answer fits in no window",
 }
 
 

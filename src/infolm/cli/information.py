@@ -1,4 +1,4 @@
-"""`infolm mi`: mutual information of samples, or of passages of a text."""
+"""`infolm mi`: mutual information of samples, or of segments of a text."""
 
 import json
 from dataclasses import dataclass
@@ -47,77 +47,89 @@ def mi(
             "-e",
             metavar="NAME[,NAME]...",
             help="Names from --list.",
-            show_default="a panel; js-dv of text",
+            show_default="a panel; js-dv for a text",
         ),
     ] = None,
     fast: Annotated[
         bool,
         typer.Option(
             "--fast",
-            help="The panel without its critic: seconds.",
+            help="The panel without its critic; takes seconds.",
             rich_help_panel=OF_SAMPLES,
         ),
     ] = False,
     given: Annotated[
         str | None,
         typer.Option(
-            metavar="Z", help="Of X and Y given Z, samples like X.", rich_help_panel=OF_SAMPLES
+            metavar="Z",
+            help="Condition on Z: the information of X and Y given Z.",
+            rich_help_panel=OF_SAMPLES,
         ),
     ] = None,
     transfer: Annotated[
         bool,
         typer.Option(
             "--transfer",
-            help="Transfer entropy of the series X to the series Y.",
+            help="Transfer entropy from the series X to the series Y.",
             rich_help_panel=OF_SAMPLES,
         ),
     ] = False,
     history: Annotated[
         int | None,
         typer.Option(
-            help="Rows of the past, with --transfer.",
+            help="With --transfer: the number of past rows.",
             show_default="1",
             rich_help_panel=OF_SAMPLES,
         ),
     ] = None,
     matrix: Annotated[
         bool,
-        typer.Option("--matrix", help="All pairs of the columns of X.", rich_help_panel=OF_SAMPLES),
+        typer.Option(
+            "--matrix",
+            help="Estimate for all pairs of the columns of X.",
+            rich_help_panel=OF_SAMPLES,
+        ),
     ] = False,
     prove: Annotated[
         bool,
         typer.Option(
             "--prove",
-            help="Plant known amounts into copies of the columns, and read them.",
+            help="Plant known amounts of information into copies of the columns, and estimate "
+            "them.",
             rich_help_panel=OF_SAMPLES,
         ),
     ] = False,
     missing: Annotated[
         str,
         typer.Option(
-            metavar="refuse|drop", help="Rows that miss a value.", rich_help_panel=OF_SAMPLES
+            metavar="refuse|drop",
+            help="What to do with rows that miss a value.",
+            rich_help_panel=OF_SAMPLES,
         ),
     ] = "refuse",
     plot: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Draw the matrix, the proof or the text's distances here (.png)."
+            metavar="FILE", help="Draw the matrix, the proof or the text's distances (.png)."
         ),
     ] = None,
     neighbours: Annotated[
         int | None,
         typer.Option(
-            help="Of ksg, ksg2 and mixture.", show_default="3", rich_help_panel=OF_SAMPLES
+            help="Nearest neighbours of ksg, ksg2 and mixture.",
+            show_default="3",
+            rich_help_panel=OF_SAMPLES,
         ),
     ] = None,
     folds: Annotated[
-        int | None, typer.Option(help="Folds of the neural bounds.", show_default="5; 10 of text")
+        int | None,
+        typer.Option(help="Folds of the neural bounds.", show_default="5; 10 for a text"),
     ] = None,
     steps: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Most training steps in each fold of the neural bounds.",
+            help="Maximum training steps in each fold of the neural bounds.",
             show_default="2000",
         ),
     ] = None,
@@ -125,7 +137,7 @@ def mi(
         bool,
         typer.Option(
             "--sequence",
-            help="Rows are a time series: neural folds are stretches.",
+            help="Rows are a time series: folds are contiguous.",
             rich_help_panel=OF_SAMPLES,
         ),
     ] = False,
@@ -135,13 +147,15 @@ def mi(
     ] = None,
     gap: Annotated[
         int | None,
-        typer.Option(help="Tokens between the two.", show_default="10", rich_help_panel=OF_TEXT),
+        typer.Option(
+            help="Tokens between the two segments.", show_default="10", rich_help_panel=OF_TEXT
+        ),
     ] = None,
     distances: Annotated[
         str | None,
         typer.Option(
             metavar="GAP,GAP...",
-            help="Several gaps, one after the other, to see how far dependence reaches.",
+            help="Several gaps, to see how far dependence reaches.",
             rich_help_panel=OF_TEXT,
         ),
     ] = None,
@@ -149,14 +163,14 @@ def mi(
         list[str] | None,
         typer.Option(
             metavar="TEXT",
-            help="Another text, measured and drawn likewise, with --distances.",
+            help="With --distances: another text to measure and draw.",
             rich_help_panel=OF_TEXT,
         ),
     ] = None,
     stride: Annotated[
         int | None,
         typer.Option(
-            help="Tokens from pair to pair to learn from; those read share no token.",
+            help="Tokens between training pairs; test pairs share no token.",
             show_default="15; a sixth of a pair",
             rich_help_panel=OF_TEXT,
         ),
@@ -164,7 +178,7 @@ def mi(
     split: Annotated[
         str | None,
         typer.Option(
-            help="Of a corpus; a file is read as a whole.",
+            help="Split of a corpus; a file is read whole.",
             show_default="train",
             rich_help_panel=OF_TEXT,
         ),
@@ -173,23 +187,23 @@ def mi(
         str | None,
         typer.Option(
             metavar="word|char|byte",
-            help="What a token is.",
-            show_default="word, or as the corpus has it",
+            help="The kind of token.",
+            show_default="word, or the corpus's own",
             rich_help_panel=OF_TEXT,
         ),
     ] = None,
     vocabulary: Annotated[
-        int | None, typer.Option(help="Most types in the vocabulary.", rich_help_panel=OF_TEXT)
+        int | None, typer.Option(help="Maximum size of the vocabulary.", rich_help_panel=OF_TEXT)
     ] = None,
     pretokenised: Annotated[
         bool,
         typer.Option(
             "--pretokenised",
-            help="Words stand between blanks, as a model writes them.",
+            help="Words are separated by blanks already, as in generated text.",
             rich_help_panel=OF_TEXT,
         ),
     ] = False,
-    bits: Annotated[bool, typer.Option("--bits", help="In bits, not nats.")] = False,
+    bits: Annotated[bool, typer.Option("--bits", help="Report bits instead of nats.")] = False,
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
     as_json: JsonOption = False,
     listed: Annotated[
@@ -202,7 +216,7 @@ def mi(
         ),
     ] = False,
 ) -> None:
-    """Estimate mutual information: of paired samples, or of passages of a text.
+    """Estimate mutual information of paired samples, or of segments of a text.
 
     \b
     infolm mi x.npy y.npy
@@ -216,8 +230,8 @@ def mi(
 
     \b
     Columns are named, or counted from 1; row i of X and of Y is one pair.
-    A text is a name from `infolm corpora` or a file. Its pairs are two
-    segments each, some tokens apart.
+    A text is a name from `infolm corpora` or a file. A pair is two of its
+    segments, some tokens apart.
     """
     names = [name.strip() for each in estimators or [] for name in each.split(",") if name.strip()]
     settings = _given(
@@ -238,14 +252,16 @@ def mi(
     samples = _OfSamples(missing, settings, unit, as_json, plot)
     if matrix:
         if y is not None or given is not None or transfer or prove or names:
-            raise InfolmError("--matrix takes one file, by the panel: leave the others out")
+            raise InfolmError(
+                "--matrix takes one file and always uses the panel: leave the rest out"
+            )
         result = samples.matrix(x)
     elif y is None:
         for option, wanted in (("given", given), ("transfer", transfer), ("prove", prove)):
             if wanted:
                 raise InfolmError(f"--{option} is for samples X and Y: name Y too")
         if beside and distances is None:
-            raise InfolmError("--beside is for --distances: leave it out, or say which distances")
+            raise InfolmError("--beside is for --distances: leave it out, or give --distances too")
         if distances is not None:
             gaps, texts = _gaps(distances, gap), [x, *(beside or [])]
             found = _mi_by_distance(texts, names, reading, segments, settings, unit, gaps, plot)
@@ -277,7 +293,8 @@ def _given(**options: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _OfSamples:
-    """The forms of the command that read samples; each prints and gives what `--json` prints."""
+    """The variants of the command that read samples; each prints, and returns what `--json`
+    prints."""
 
     missing: Any
     settings: dict[str, Any]
@@ -291,7 +308,7 @@ class _OfSamples:
         found = [read_samples(source, self.missing) for source in sources]
         kept, gone = complete(*found) if self.missing == "drop" else (found, 0)
         if gone and not self.quiet:
-            print(f"{gone:,} rows miss a value and are left out")
+            print(f"{gone:,} rows with a missing value are left out")
         return kept
 
     def panel(self, **more: Any) -> "Panel":
@@ -325,12 +342,12 @@ class _OfSamples:
         return made
 
     def answer(self, x: str, y: str) -> dict[str, Any]:
-        """The panel's answer, and the estimates that it rests on."""
+        """The panel's answer, and the estimates behind it."""
         from functools import partial
 
         from infolm.console import StageBars
 
-        self.panel()  # what is wrong with the options is told before any work
+        self.panel()  # reports wrong options before any work
         a, b = self.read(x, y)
         with StageBars() as stages:
             panel = self.panel(progress=partial(stages, "mine"))
@@ -359,11 +376,11 @@ class _OfSamples:
                     f"column '{column}' holds words, which {name} would take for numbers: choose "
                     f"another estimator with -e, among {able}"
                 )
-        pairs(a.values, b.values)  # what is wrong with both is told before any work
+        pairs(a.values, b.values)  # reports wrong samples before any work
         found = {}
         with StageBars() as stages:
             made = self.estimators(names, stages)
-            for name in sorted(made, key=lambda name: entry(name).neural):  # the quick ones first
+            for name in sorted(made, key=lambda name: entry(name).neural):  # quick estimators first
                 try:
                     found[name] = made[name].estimate(a.values, b.values).to(self.unit)
                 except InfolmError as error:
@@ -378,7 +395,7 @@ class _OfSamples:
     def conditional(
         self, x: str, y: str, given: str | None, history: int | None, names: list[str]
     ) -> dict[str, Any]:
-        """I(X; Y | Z), or the transfer entropy of X to Y with a history."""
+        """I(X; Y | Z), or the transfer entropy from X to Y with a history."""
         from infolm.information.conditional import conditional_information, transfer_entropy
 
         taken = {key: self.settings[key] for key in ("neighbours", "seed") if key in self.settings}
@@ -393,7 +410,7 @@ class _OfSamples:
         else:
             a, b = self.read(x, y)
             answer = transfer_entropy(a.values, b.values, history=history or 1, **taken)
-            what = f"transfer entropy of x to y, history {history or 1}"
+            what = f"transfer entropy from x to y, history {history or 1}"
         answer = answer.to(self.unit)
         if not self.quiet:
             _print_source(a, b, self.unit, what)
@@ -441,7 +458,7 @@ class _OfSamples:
         }
 
     def proof(self, x: str, y: str, names: list[str]) -> dict[str, Any]:
-        """What the panel and the estimators named read of planted amounts."""
+        """The estimates of planted amounts by the panel and the named estimators."""
         from dataclasses import asdict, replace
         from functools import partial
 
@@ -494,7 +511,7 @@ def _print_answer(answer: "Answer") -> None:
         p = answer.p_value
         print(f"Independence: p {f'= {p:.2g}' if p >= 1e-4 else '< 0.0001'}.")
     if answer.kind == "about":
-        print(f"As much as a correlation of {answer.normalised:.2f} between Gaussians.")
+        print(f"This equals the information of Gaussians with correlation {answer.normalised:.2f}.")
     if answer.warning:
         print(f"Warning: {answer.warning}.")
 
@@ -521,8 +538,7 @@ def _mi_of_text(
 
     if holds_samples(source):
         raise InfolmError(
-            f"{source} holds samples: name those they are paired with too, as in "
-            "infolm mi x.npy y.npy"
+            f"{source} holds samples: name the samples Y too, as in infolm mi x.npy y.npy"
         )
     for option in ("fast", "neighbours", "sequence"):
         if option in settings:
@@ -541,7 +557,7 @@ def _mi_of_text(
         print(
             f"mutual information in {unit} from {result.estimates[0].samples:,} pairs of segments "
             f"of {split} ({len(text.tokens):,} {text.kind} tokens, {text.types:,} types);\n"
-            f"{result.length} tokens each, {result.gap} between them; learnt from {result.pairs:,} "
+            f"{result.length} tokens each, {result.gap} between them; trained on {result.pairs:,} "
             f"pairs, one every {result.stride} tokens"
         )
         _print_estimates(result.estimates)
@@ -559,7 +575,9 @@ def _mi_of_text(
 
 def _gaps(distances: str, gap: int | None) -> list[int]:
     if gap is not None:
-        raise InfolmError("--gap is one distance and --distances are several: give one of them")
+        raise InfolmError(
+            "--gap is one distance and --distances are several: give only one of the two"
+        )
     try:
         return [int(each) for each in distances.split(",")]
     except ValueError:
@@ -578,7 +596,7 @@ def _mi_by_distance(
     gaps: list[int],
     plot: Path | None,
 ) -> list[dict[str, Any]]:
-    """The same measure at several gaps, of each text; a text is read once."""
+    """The same estimate at several gaps for each text; a text is read once."""
     from infolm.console import StageBars
     from infolm.evaluation.generated import BMI_BOUND, check_text, read_text, text_information
 
@@ -627,7 +645,7 @@ def _print_distances(results: list[dict[str, Any]]) -> None:
 def _draw_distances(results: list[dict[str, Any]], path: Path) -> None:
     """Information against distance, both on a log scale; a distance of 0 is drawn at 1/2.
 
-    Values that are not above `least` nats, which chance gives too, are drawn there.
+    Values below `least` nats, the level of chance, are drawn at `least`.
     """
     import matplotlib as mpl
 

@@ -1,4 +1,4 @@
-"""`infolm recipes` and `infolm corpora`: what there is."""
+"""`infolm recipes` and `infolm corpora`: the lists."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from infolm.cli.app import JsonOption, app, print_table
 from infolm.errors import InfolmError
 
 NO_LIMIT = 10**6
-"""A width for what is read by a program or goes to a file."""
+"""The width of output to a program or a file."""
 
 
 @app.command()
@@ -26,20 +26,20 @@ def recipes(
     ] = None,
     keys: Annotated[
         bool,
-        typer.Option("--keys", help="Print what a recipe may say: type, default, range, meaning."),
+        typer.Option("--keys", help="Print the keys of a recipe: type, default, range, meaning."),
     ] = False,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="With --keys: as a page of Markdown.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """List the recipes with corpus and expected result, or print one, its size and its variants."""
+    """List the recipes with corpus and expected result, or print one with its size and variants."""
     from infolm.shelf import RECIPES  # not infolm.config, which would load PyTorch
 
     if markdown and not keys:
-        raise InfolmError("--markdown is a form of the keys: give --keys too")
+        raise InfolmError("--markdown is for --keys: give --keys too")
     if markdown and as_json:
-        raise InfolmError("--markdown and --json are two forms of the keys: give one of them")
+        raise InfolmError("--markdown and --json are two formats: give one of them")
     if keys:
         _print_keys(name, markdown, as_json)
         return
@@ -77,7 +77,7 @@ def _print_keys(name: str | None, markdown: bool, as_json: bool) -> None:
 
 
 def _about(name: str, tree: dict[str, Any]) -> dict[str, Any]:
-    """What the list says of a recipe, from its YAML."""
+    """The list's entry for a recipe, from its YAML."""
     return {
         "recipe": name,
         "title": tree.get("title", ""),
@@ -89,9 +89,10 @@ def _about(name: str, tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_recipe(name: str, as_json: bool) -> None:
-    """The YAML on standard output, the rest on standard error, so that `> mine.yaml` is a recipe.
+    """Print the YAML to standard output and the rest to standard error, so that `> mine.yaml`
+    works.
 
-    As JSON: what the list says of it, and the number of parameters.
+    As JSON: the list's entry, and the number of parameters.
     """
     from infolm.shelf import RECIPES
 
@@ -104,7 +105,7 @@ def _print_recipe(name: str, as_json: bool) -> None:
     recipe = load_recipe(name)
     try:
         count = parameters(recipe)
-    except InfolmError:  # the vocabulary is that of a text not yet read, or a package is missing
+    except InfolmError:  # the vocabulary comes from a text not yet read, or a package is missing
         count = None
     if as_json:
         about = _about(name, recipe.model_dump(mode="json"))
@@ -121,7 +122,7 @@ def _print_recipe(name: str, as_json: bool) -> None:
 
 @app.command()
 def corpora(as_json: JsonOption = False) -> None:
-    """List the corpora that are known by name."""
+    """List the corpora that recipes can name."""
     from dataclasses import asdict
 
     from infolm.data.corpora import registry

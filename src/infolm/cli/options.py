@@ -10,13 +10,13 @@ import typer
 from infolm.families.options import Described, Options, union
 
 ALONE: dict[str, dict[str, str]] = {}
-"""Of each command, the options that may stand without a value, and what that means."""
+"""For each command, the options that may stand without a value, and the value this implies."""
 
 
 def with_options(sections: Mapping[str, type[Options]]) -> Callable[[Any], Any]:
-    """Decorates a command that takes `**given`: the options of all families, by name.
+    """Decorate a command that takes `**given` with the options of all families.
 
-    They stand before the command's last parameter, --json.
+    They come before the command's last parameter, --json.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -38,7 +38,7 @@ def with_options(sections: Mapping[str, type[Options]]) -> Callable[[Any], Any]:
 def _parameter(described: Described) -> inspect.Parameter:
     option = described.option
     shown: Any = typer.Option(
-        described.flag,  # by itself: else a flag would have a --no-flag
+        described.flag,  # otherwise typer would add a --no-flag
         help=option.help,
         metavar=option.metavar,
         min=option.least,
@@ -55,9 +55,9 @@ def _parameter(described: Described) -> inspect.Parameter:
 
 
 def spelt_out(arguments: list[str]) -> list[str]:
-    """With values for options that may stand alone, such as --cache.
+    """Insert values for options that may stand alone, such as --cache.
 
-    What follows is a value unless it is another option, or a file or folder that is there.
+    The next argument is a value unless it is an option or an existing file or folder.
     """
     alone = ALONE.get(arguments[0], {}) if arguments else {}
     spelt = list(arguments)

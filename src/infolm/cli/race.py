@@ -1,4 +1,4 @@
-"""`infolm race`: the best language model that an hour on two cores gives."""
+"""`infolm race`: train the best language model within an hour on two cores."""
 
 import json
 import sys
@@ -31,11 +31,11 @@ def race(
     ] = None,
     variant: VariantOption = None,
     minutes: Annotated[
-        float, typer.Option(help="Fewer than 60 are a rehearsal, which is no record.")
+        float, typer.Option(help="Time limit; fewer than 60 make a rehearsal, not a record.")
     ] = 60.0,
-    threads: Annotated[int, typer.Option(min=1, help="Processors that the race is run on.")] = 2,
+    threads: Annotated[int, typer.Option(min=1, help="Processors to use.")] = 2,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Of the training.", show_default="the recipe's")
+        int | None, typer.Option(min=0, help="Seed of the training.", show_default="the recipe's")
     ] = None,
     out: Annotated[
         Path | None,
@@ -44,25 +44,25 @@ def race(
     check: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Race nothing: verify this record, or that of a run's folder."
+            metavar="FILE", help="Verify this record, or that of a run's folder, without racing."
         ),
     ] = None,
     run: Annotated[
         Path | None,
         typer.Option(
-            metavar="RUN", help="With --check: the run, whose static test number is measured again."
+            metavar="RUN", help="With --check: the run, to measure its static test result again."
         ),
     ] = None,
     curve: Annotated[
         Path | None,
         typer.Option(
             metavar="PICTURE",
-            help="Race nothing: draw perplexity against minutes for the best of each family, from "
-            "records named in place of the recipe.",
+            help="Draw perplexity against minutes for the best of each family, from records named "
+            "in place of the recipe, without racing.",
         ),
     ] = None,
     calibrate: Annotated[
-        bool, typer.Option("--calibrate", help="Race nothing: measure this machine.")
+        bool, typer.Option("--calibrate", help="Measure this machine, without racing.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -76,7 +76,7 @@ def race(
     """
     given = [*([recipe] if recipe != RECIPE else []), *(overrides or [])]
     if run is not None and check is None:
-        raise InfolmError("--run is of --check: add --check RUN/race.json")
+        raise InfolmError("--run is for --check: add --check RUN/race.json")
     if check is not None:
         _check(check, run, as_json)
     elif curve is not None:
@@ -117,7 +117,7 @@ def _race(
             record = run_race(loaded, out, rules, clock, TrainingBar(progress), stages)
     except (Interrupted, KeyboardInterrupt):
         kept = f"; what was trained is in {out}" if out.exists() else ""
-        err.print(f"interrupted, and a race is run in one go: there is no record{kept}")
+        err.print(f"interrupted: a race cannot be resumed, so there is no record{kept}")
         sys.exit(130)
     if as_json:
         print(record.as_json(), end="")
@@ -143,7 +143,8 @@ def _print(record: "Record") -> None:
         f"{record.times.total / 60:.1f} of {record.times.limit / 60:.1f} minutes"
     )
     print(
-        f"{record.training.steps:,} steps; {record.family}, {record.training.parameters:,} weights"
+        f"{record.training.steps:,} steps; {record.family}, {record.training.parameters:,} "
+        "parameters"
     )
     phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in record.times.phases.items())
     print(phases)
@@ -160,8 +161,8 @@ def _check(file: Path, run: Path | None, as_json: bool) -> None:
         with StageBars() as stages:
             faults = check_run(record, run, stages)
     if faults:
-        raise InfolmError(f"{file} is no record: {'; '.join(faults)}")
-    again = " The static test number was measured again and is the same." if run else ""
+        raise InfolmError(f"{file} is not a valid record: {'; '.join(faults)}")
+    again = " The static test result was measured again and is the same." if run else ""
     if as_json:
         print(json.dumps({"record": str(file), "signature": record.signature, "holds": True}))
         return
@@ -191,7 +192,7 @@ def _curve(picture: Path, records: list[Path]) -> None:
     read_records = [read(path) for path in records]
     for path, record in zip(records, read_records, strict=True):
         if faults := check(record):
-            raise InfolmError(f"{path} is no record: {faults[0]}")
+            raise InfolmError(f"{path} is not a valid record: {faults[0]}")
     draw(read_records, picture)
     rows = [
         [family, f"{record.training.parameters:,}", f"{math.exp(lowest(record)):.2f}"]

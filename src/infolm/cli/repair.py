@@ -1,4 +1,4 @@
-"""`infolm repair`: a damaged run made sound again."""
+"""`infolm repair`: repair a damaged run."""
 
 import json
 from dataclasses import asdict
@@ -9,10 +9,10 @@ from infolm.errors import RunError
 
 @app.command()
 def repair(run: RunArgument, as_json: JsonOption = False) -> None:
-    """Bring back the damaged files of a run from what is intact.
+    """Restore the damaged files of a run from its intact ones.
 
     The recipe comes from the manifest, the vocabulary from the text, the weights from the best or
-    the last checkpoint. What was damaged is moved to RUN/damaged; what is sound stays as it is.
+    the last checkpoint. Damaged files are moved to RUN/damaged; intact files do not change.
     """
     from infolm.repair import repair as mend
 
@@ -23,9 +23,9 @@ def repair(run: RunArgument, as_json: JsonOption = False) -> None:
         for file, how in result.done.items():
             print(f"{file}: {how}.")
         if not result.done and not result.lost:
-            print("all files are sound.")
+            print("all files are intact.")
     if result.lost:
         told = "; ".join(
             f"{file} is lost: {str(why).rstrip('.')}" for file, why in result.lost.items()
         )
-        raise RunError(f"{run} could not be mended altogether ({told})")
+        raise RunError(f"{run} could not be repaired completely ({told})")

@@ -1,4 +1,4 @@
-"""`infolm reproduce`: a paper's table or sweep, trained, measured, judged and drawn."""
+"""`infolm reproduce`: train, measure, judge and draw a paper's table or sweep."""
 
 import json
 import shlex
@@ -40,33 +40,35 @@ def reproduce(
         ),
     ] = None,
     show_list: Annotated[
-        bool, typer.Option("--list", help="Print every table: claim, cost, what of it exists.")
+        bool, typer.Option("--list", help="Print every table: claim, cost, progress.")
     ] = False,
     every: Annotated[
-        bool, typer.Option("--all", help="Every table of the list, the cheapest first.")
+        bool, typer.Option("--all", help="Train every table of the list, the cheapest first.")
     ] = False,
     hours: Annotated[
         float | None,
-        typer.Option(help="End after so long; what is not done is resumed the next time."),
+        typer.Option(help="Stop after this many hours; run again to resume."),
     ] = None,
     scale: Annotated[
-        ScaleName, typer.Option(help="A table at a size for this computer, or at the paper's.")
+        ScaleName,
+        typer.Option(help="Train a table at a size for this computer, or at the paper's."),
     ] = ScaleName.small,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Of a table.", show_default="as the table says")
+        int | None,
+        typer.Option(min=1, help="Seeds of a table's trainings.", show_default="as the table says"),
     ] = None,
     ledger: Annotated[
         bool,
         typer.Option(
             "--ledger",
-            help="Train nothing: write pages, pictures and README.md from what is known.",
+            help="Do not train: write pages, pictures and README.md from existing results.",
         ),
     ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
             help="The folder of the results.",
-            show_default="runs/reproduce; of a sweep runs/<name>-reproduction",
+            show_default="runs/reproduce; for a sweep runs/<name>-reproduction",
         ),
     ] = None,
     runs: Annotated[
@@ -79,12 +81,12 @@ def reproduce(
     only: Annotated[
         str | None,
         typer.Option(
-            metavar="PATTERN", help="Of a sweep, the curves whose name matches, such as 'dreg-*'"
+            metavar="PATTERN", help="For a sweep: only curves whose name matches, such as 'dreg-*'"
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Train a table of a paper, measure it, and judge the paper's claim.
+    """Train and measure a table of a paper, and judge the paper's claim.
 
     \b
     infolm reproduce --list
@@ -173,7 +175,7 @@ def _tables(
         for records in works:
             _print_table(records, out)
     if not done:
-        err.print(f"not all is trained. Resume with: {shlex.join(again)}")
+        err.print(f"some trainings are left. Resume with: {shlex.join(again)}")
     if any(records.failures for records in works):
         sys.exit(1)
 
@@ -255,7 +257,7 @@ def _list(out: Path, runs: Path, as_json: bool) -> None:
         ],
         right={2, 3},
     )
-    print("hours of one core for what is not measured; --json has more")
+    print("hours: one core's time for the trainings that are left; --json has more")
 
 
 def _sweep(
@@ -326,8 +328,9 @@ def _print_summary(result: dict[str, Any]) -> None:
             right=set(range(1, 3 + len(levels))),
         )
         print(
-            f"NLL in {found['unit']} where the information is that share of "
-            f"{measured['greatest']:.4f} nats or more, along the frontier; - where none is"
+            f"NLL in {found['unit']} along the frontier, where the information is at least that "
+            "share of "
+            f"{measured['greatest']:.4f} nats; - if there is none"
         )
     if found["optimum"] is not None:
         print(f"the optimum is {found['optimum']:.4f}")

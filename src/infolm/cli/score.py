@@ -1,4 +1,4 @@
-"""`infolm score`: the surprisal of sentences, and minimal pairs."""
+"""`infolm score`: surprisal of sentences, and minimal pairs."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 METHODS, OUTPUT = "Methods", "Output"
 WIDTH = 100
-"""Columns where standard output is no terminal."""
+"""Columns if standard output is not a terminal."""
 GAP = 2
 """Blanks between two words."""
 
@@ -32,7 +32,7 @@ ALONE["score"] = dict.fromkeys(("--cache", "--dynamic", "--temperature"), "tuned
 
 
 class Context(StrEnum):
-    """What is read before a sentence."""
+    """The context that the model reads before a sentence."""
 
     fresh = "fresh"
     carried = "carried"
@@ -46,7 +46,7 @@ class Unit(StrEnum):
 
 
 class By(StrEnum):
-    """What a row of a table is."""
+    """The unit of a table's row."""
 
     token = "token"
     word = "word"
@@ -73,22 +73,22 @@ def score(
     context: Annotated[
         Context | None,
         typer.Option(
-            help="Each sentence by itself behind an <eos>, or all as one text.",
+            help="Score each sentence by itself after an <eos>, or all as one text.",
             show_default="fresh; carried with --cache or --dynamic",
         ),
     ] = None,
     eos: Annotated[
-        bool, typer.Option("--eos/--no-eos", help="Whether the <eos> at the end counts.")
+        bool, typer.Option("--eos/--no-eos", help="Count the <eos> at the end, or not.")
     ] = True,
-    unit: Annotated[Unit, typer.Option(help="Of the surprisals.")] = Unit.bits,
+    unit: Annotated[Unit, typer.Option(help="Unit of the surprisals.")] = Unit.bits,
     longest: Annotated[
-        int, typer.Option(min=1, help="Tokens of a sentence above which it is refused.")
+        int, typer.Option(min=1, help="Maximum tokens of a sentence; longer ones are refused.")
     ] = 4096,
     temperature: Annotated[
         str | None,
         typer.Option(
             metavar="[tune|VALUE]",
-            help="With the softmax at this temperature, as tuned unless given.",
+            help="Temperature of the softmax; the tuned one without a value.",
             rich_help_panel=METHODS,
         ),
     ] = None,
@@ -96,7 +96,7 @@ def score(
         str | None,
         typer.Option(
             metavar="[tune|RATE,DECAY[,EPSILON]]",
-            help="With weights that learn from the text as they go on.",
+            help="Dynamic evaluation: adapt the weights to the text while reading it.",
             rich_help_panel=METHODS,
         ),
     ] = None,
@@ -105,7 +105,7 @@ def score(
         typer.Option(
             min=0,
             metavar="MASKS",
-            help="With probabilities averaged over so many dropout masks; gives no ranks.",
+            help="Average probabilities over this many dropout masks; gives no ranks.",
             rich_help_panel=METHODS,
         ),
     ] = 0,
@@ -113,28 +113,28 @@ def score(
         str | None,
         typer.Option(
             metavar="[tune|WINDOW,LAMBDA,THETA]",
-            help="With a neural cache, tuned on the validation split unless given.",
+            help="Use a neural cache; tuned on the validation split without a value.",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the masks of --mc.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the masks of --mc.")] = 1,
     tokens: Annotated[
         bool,
         typer.Option(
-            "--tokens", help="A table of tokens with their ranks.", rich_help_panel=OUTPUT
+            "--tokens", help="Print a table of tokens with their ranks.", rich_help_panel=OUTPUT
         ),
     ] = False,
     top: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="Name so many likely tokens in each place.",
+            help="List this many likely tokens at each position.",
             show_default="3 with --tokens and for pages, else 0",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
     by: Annotated[
         By,
-        typer.Option(help="What a row of --csv, --tsv or --parquet is.", rich_help_panel=OUTPUT),
+        typer.Option(help="A row of --csv, --tsv or --parquet.", rich_help_panel=OUTPUT),
     ] = By.token,
     as_csv: Annotated[
         bool, typer.Option("--csv", help="Print rows as CSV.", rich_help_panel=OUTPUT)
@@ -156,7 +156,7 @@ def score(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Score sentences: how surprising a model finds each word and token.
+    """Score sentences: the surprisal of each word and token.
 
     \b
     infolm score RUN --text "the cat sat on the mat" --tokens
@@ -164,17 +164,20 @@ def score(
     infolm score RUN --pairs blimp/
 
     \b
-    The model reads an <eos> and then the sentence. A word is what stands between blanks, and its
-    surprisal includes that it ends; --by word has the plain sum of its pieces beside it.
+    The model reads an <eos> and then the sentence. Words are separated by blanks. A word's
+    surprisal includes that the word ends; --by word also gives the plain sum of its tokens.
     """
     from infolm.console import StageBars
     from infolm.families.running.scoring import ScoreSettings, open_scorer
 
     if sum([as_csv, as_tsv, as_json]) > 1:
-        raise InfolmError("--csv, --tsv and --json print the same: take one of them")
+        raise InfolmError("--csv, --tsv and --json are different formats: give one of them")
     for path in (parquet, plot):
         if path and not path.absolute().parent.is_dir():
-            raise InfolmError(f"{path} cannot be written: its folder is not there")
+            raise InfolmError(
+                f"{path} cannot be written, since its folder does not exist: "
+                "create the folder first"
+            )
     if plot and plot.suffix not in (".png", ".svg", ".html"):
         raise InfolmError(f"--plot {plot}: name a .png, .svg or .html file")
     page = plot is not None and plot.suffix == ".html"
@@ -194,7 +197,10 @@ def score(
         given = {"FILE": file, "--text": text, "--csv": as_csv, "--tsv": as_tsv, "--plot": plot}
         given |= {"--parquet": parquet, "--tokens": tokens}
         if refused := [name for name, value in given.items() if value]:
-            raise InfolmError(f"{', '.join(refused)}: --pairs prints accuracies: leave this out")
+            raise InfolmError(
+                f"{', '.join(refused)}does not apply to --pairs, which prints "
+                "accuracies: leave it out"
+            )
         _score_pairs(run, pairs, settings, as_json)
         return
     sentences = _sentences(file, text or [])
@@ -213,11 +219,13 @@ def score(
 
 
 def _sentences(file: Path | None, texts: Sequence[str]) -> "list[Named]":
-    """Of a file, of standard input, or as given; which line each is."""
+    """The sentences from a file, standard input or --text, with their line numbers."""
     from infolm.families.running.scoring import Named
 
     if (file is None) == (not texts):
-        raise InfolmError("give a file of sentences, - for standard input, or --text, one of them")
+        raise InfolmError(
+            "no sentences: give a file, - for standard input, or --text (one of these)"
+        )
     if file is None:
         return [Named(text, f"--text {number}") for number, text in enumerate(texts, 1)]
     name = "standard input" if str(file) == "-" else str(file)
@@ -233,7 +241,7 @@ def _sentences(file: Path | None, texts: Sequence[str]) -> "list[Named]":
     if not lines[-1]:
         del lines[-1]
     if not lines:
-        raise InfolmError(f"{name} is empty: give a sentence a line")
+        raise InfolmError(f"{name} is empty: write one sentence per line")
     return [
         Named(line.removesuffix("\r"), f"{name}, line {number}")
         for number, line in enumerate(lines, 1)
@@ -286,7 +294,7 @@ def _show_heading(console: "Console", number: int, sentence: "ScoredSentence") -
 
 
 def _show_words(console: "Console", sentence: "ScoredSentence") -> None:
-    """Each word on its shade, its surprisal below."""
+    """Each word shaded by its surprisal, with the number below."""
     from rich.cells import cell_len
     from rich.text import Text
 
@@ -320,7 +328,7 @@ def _style(surprisal: float, unit: str) -> str:
 
 
 def _show_tokens(console: "Console", sentence: "ScoredSentence") -> None:
-    """A row a token: its surprisal, its rank, and what was likely there."""
+    """A row for each token: its surprisal, its rank, and the likely tokens there."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -401,11 +409,11 @@ def _print_pairs(result: "PairResult") -> None:
         shown["all pairs"] = result.overall
     _print_accuracies("file", shown)
     if result.overall.ties:
-        print("A tie, where both sentences are equally likely, counts a half.")
+        print("A tie, where both sentences are equally likely, counts as half.")
     if result.overall.unknown > 0.2:
         print(
-            f"In {result.overall.unknown:.0%} of the pairs a word is not in the vocabulary: what "
-            "the model cannot see it cannot judge."
+            f"In {result.overall.unknown:.0%} of the pairs a word is not in the vocabulary: the "
+            "model cannot judge such a word."
         )
     print(f"convention: {result.convention}")
 

@@ -13,48 +13,51 @@ from infolm.errors import InfolmError
 def serve(
     runs: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[RUN...]", help="Runs' folders, whose models are served."),
+        typer.Argument(metavar="[RUN...]", help="Folders of the runs to serve."),
     ] = None,
     watched: Annotated[
         Path | None,
         typer.Option(
             "--runs",
             metavar="FOLDER",
-            help="Show the runs below a folder, with curves that move while they are trained.",
+            help="Show the runs below a folder, with live learning curves.",
         ),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen at.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
     api_key: Annotated[
         str | None,
         typer.Option(
             envvar="INFOLM_API_KEY",
-            help="What clients must send as a bearer token; better in the variable than here, "
-            "where other users of the machine can read it.",
+            help="The bearer token that clients must send. Set the variable instead: other users "
+            "of "
+            "this machine can read the option.",
             show_default=False,
         ),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name by which clients reach the server; repeatable."),
+        typer.Option(metavar="NAME", help="A host name of the server; repeatable."),
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
-        typer.Option(metavar="ORIGIN", help="A site whose pages may ask, https://...; repeatable."),
+        typer.Option(
+            metavar="ORIGIN", help="A site whose pages may send requests, https://...; repeatable."
+        ),
     ] = None,
-    slots: Annotated[int, typer.Option(min=1, help="Texts written side by side.")] = 64,
+    slots: Annotated[int, typer.Option(min=1, help="Texts generated at once.")] = 64,
     waiting: Annotated[int, typer.Option(min=0, help="Texts that may wait for a slot.")] = 256,
-    longest: Annotated[int, typer.Option(min=1, help="Tokens of a prompt or text.")] = 2048,
-    tokens: Annotated[int, typer.Option(min=1, help="Tokens of a completion.")] = 2048,
-    texts: Annotated[int, typer.Option(min=1, help="Texts of a request.")] = 128,
-    body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 2**20,
+    longest: Annotated[int, typer.Option(min=1, help="Maximum tokens of a prompt or text.")] = 2048,
+    tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens of a completion.")] = 2048,
+    texts: Annotated[int, typer.Option(min=1, help="Maximum texts of a request.")] = 128,
+    body: Annotated[int, typer.Option(min=1, help="Maximum bytes of a request.")] = 2**20,
     rate: Annotated[
-        int, typer.Option(min=0, help="Requests a minute of one client; 0: any number.")
+        int, typer.Option(min=0, help="Maximum requests of a client per minute; 0: no limit.")
     ] = 0,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Time for a request.")] = 120.0,
-    connections: Annotated[int, typer.Option(min=1, help="Connections at a time.")] = 512,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Maximum time of a request.")] = 120.0,
+    connections: Annotated[int, typer.Option(min=1, help="Maximum connections at once.")] = 512,
 ) -> None:
-    """Serve trained models over HTTP, as OpenAI's clients expect it, and a page to try them on.
+    """Serve trained models over HTTP with OpenAI's interface, and a page to try them.
 
     \b
     infolm serve runs/demo
@@ -104,6 +107,6 @@ def serve(
     config = server_config(create_app(services, limits, let_in, shown), limits, log_level="warning")
     name = f"[{host}]" if ":" in host else host
     address = f"http://{name}:{listening.getsockname()[1]}/"
-    said = f"Serving {', '.join(what)} at {address} (Ctrl-C ends it)."
+    said = f"Serving {', '.join(what)} at {address} (Ctrl-C stops it)."
     err.print(said, markup=False, highlight=False, soft_wrap=True)
     uvicorn.Server(config).run([listening])

@@ -34,18 +34,18 @@ def train(
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Changes, such as data.path=book.txt seed=2"),
+        typer.Argument(
+            metavar="KEY=VALUE", help="Changes to the recipe, such as data.path=book.txt seed=2"
+        ),
     ] = None,
     variant: VariantOption = None,
     out: Annotated[
         Path | None, typer.Option(help="The run's folder.", show_default="runs/<recipe>")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume the run if it has begun.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run if it exists.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Train a model by a recipe; the result is a run's folder."""
+    """Train a model from a recipe; the result is a run's folder."""
     from infolm.config import load_recipe
     from infolm.console import StageBars, TrainingBar, bar, err
     from infolm.families.base import family_of
@@ -72,23 +72,23 @@ def train(
         print(json.dumps({"run": str(out), "nll": best, "unit": unit}))
     found = family.result(loaded, best)
     err.print(f"done: best validation {found}; the run is in {out}")
-    alone = loaded.feed.kind != "stream"  # sentences by themselves have no recent past to cache
+    alone = loaded.feed.kind != "stream"  # isolated sentences have no recent past to cache
     err.print(f"next: infolm evaluate {out}{'' if alone else ' --cache'}")
 
 
 def source_and_folder(
     recipe: str, file: str, variants: Sequence[str] | None, suffix: str = ""
 ) -> tuple[str, Path]:
-    """The recipe to load, and the folder for its results, unless another is named.
+    """The recipe to load, and the default folder of its results.
 
-    Where `recipe` is such a folder, with the recipe in `file`, that one is resumed.
+    If `recipe` is such a folder, with the recipe in `file`, that folder is resumed.
     """
     inside = Path(recipe) / file
     if inside.is_file():
         if variants:
             raise InfolmError(
                 f"--variant is for a recipe, and {recipe} has one already: leave --variant out, or "
-                "name the recipe in place of the folder"
+                "name the recipe instead of the folder"
             )
         return str(inside), Path(recipe)
     slugs = [re.sub(r"[^\w.]+", "-", name).strip("-.").lower() for name in variants or []]
@@ -110,20 +110,21 @@ def tune(
     ] = None,
     variant: VariantOption = None,
     trials: Annotated[
-        int, typer.Option(help="Trainings in all, with those of a study that is resumed.")
+        int, typer.Option(help="Trainings in total, including those of a resumed study.")
     ] = 30,
     out: Annotated[
         Path | None, typer.Option(help="The study's folder.", show_default="runs/<recipe>-tuning")
     ] = None,
     workers: Annotated[
-        int, typer.Option(min=1, help="Processes that train side by side and share the cores.")
+        int, typer.Option(min=1, help="Processes that train in parallel and share the cores.")
     ] = 1,
     storage: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="postgresql://user@host/database, to share the study with other machines under "
-            "the name of its folder.",
+            help="postgresql://user@host/database, to share the study with other machines; its "
+            "name "
+            "there is the folder's.",
             show_default="study.db in the folder",
         ),
     ] = None,
@@ -132,7 +133,7 @@ def tune(
     ] = 3,
     as_json: JsonOption = False,
 ) -> None:
-    """Search the ranges of a recipe for the values that are best on the validation split."""
+    """Search a recipe's ranges for the values with the best validation loss."""
     from infolm.config import load_recipe
     from infolm.console import StageBars, bar, err
 
@@ -186,7 +187,7 @@ def _print_tuned(result: dict[str, Any]) -> None:
 
 
 def _print_keys(result: dict[str, Any]) -> None:
-    """The winner's values, the importance of each key, and how the best came down."""
+    """Print the winner's values, the importance of each key, and the history of the best result."""
     from infolm.space import short
     from infolm.studies.tuning.history import BEST, ENOUGH, Tried, improvements
     from infolm.studies.tuning.results import perplexity
@@ -206,6 +207,6 @@ def _print_keys(result: dict[str, Any]) -> None:
             f"{len(tried)} complete ones (PED-ANOVA; rough with few trials)."
         )
     elif len(values) > 1:
-        print(f"The importance of each key is told after {ENOUGH} complete trials.")
+        print(f"The importance of each key is shown after {ENOUGH} complete trials.")
     steps = ", ".join(f"{perplexity(t.nll):.2f} (trial {t.trial})" for t in improvements(tried))
     print(f"history of the best perplexity: {steps}\n")

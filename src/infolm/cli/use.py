@@ -1,4 +1,4 @@
-"""`infolm evaluate`, `generate` and `report`: what one does with a trained run."""
+"""`infolm evaluate`, `generate` and `report`: commands on a trained run."""
 
 import json
 import os
@@ -19,25 +19,26 @@ from infolm.families.options import EVALUATING, GENERATING
 @app.command()
 @with_options(EVALUATING)
 def evaluate(run: RunArgument, as_json: JsonOption = False, **given: Any) -> None:
-    """Measure a trained model on its corpus: perplexity and its kin, each with its convention.
+    """Measure a trained model on its corpus: perplexity and related metrics, with their
+    conventions.
 
-    Methods combine: the result has the model as it is, each method alone, and all together.
-    What is tuned is tuned on the validation split, and kept in the run's folder.
+    Methods combine: the result has the plain model, each method alone, and all together.
+    Values are tuned on the validation split, and kept in the run's folder.
 
     \b
     infolm evaluate RUN --dynamic --mc 200 --temperature tune --cache tune
 
     \b
-    --cache, --dynamic, --temperature and --mc-rate may stand alone: as tuned before, or else now.
+    --cache, --dynamic, --temperature and --mc-rate without a value: as tuned before, or tuned now.
 
     \b
     infolm evaluate RUN --reverse --mi --real
 
     \b
-    Of a model with a latent code: bounds on the likelihood, what its codes tell, BLEU.
+    A model with a latent code: bounds on the likelihood, information of its codes, BLEU.
 
     \b
-    Of an encoder: how well it tells what is hidden, by its objective and among all words.
+    An encoder: how well it predicts hidden tokens, by its objective and among all words.
     """
     from infolm.console import StageBars, err
     from infolm.evaluation.measurement import NotKeptError
@@ -58,8 +59,8 @@ def evaluate(run: RunArgument, as_json: JsonOption = False, **given: Any) -> Non
                 return
             else:
                 err.print(
-                    "the first process measures alone: of a language model --streams 20 is shared "
-                    "among the processes, nothing else."
+                    "only the first process measures: of all evaluations only a language model's "
+                    "--streams 20 is shared among the processes."
                 )
         with together, StageBars() as stages:
             found = opened.evaluate(stages, **given)
@@ -104,7 +105,7 @@ def _print_measurements(results: list[Any]) -> None:
     conventions: dict[str, list[Any]] = {}
     for r in results:
         conventions.setdefault(r.convention, []).append(r)
-    # Named by the methods they are of, or by the metrics where one method has several.
+    # Named after their methods, or after the metrics if one method has several.
     methods = [{r.method for r in found} for found in conventions.values()]
     several = sum(map(len, methods)) > len(set().union(*methods))
     for convention, found in conventions.items():
@@ -116,15 +117,15 @@ def _print_measurements(results: list[Any]) -> None:
 @app.command()
 @with_options(GENERATING)
 def generate(run: RunArgument, as_json: JsonOption = False, **given: Any) -> None:
-    """Write text with a trained model.
+    """Generate text with a trained model.
 
     \b
-    Of a language model, as it writes, or prompt by prompt:
+    A language model, streaming or prompt by prompt:
     infolm generate RUN --prompt "Once upon a time" --stream
     infolm generate RUN --interactive
 
     \b
-    Of a model with a latent code, sentences from codes:
+    A model with a latent code, sentences from codes:
     infolm generate RUN --interpolate "the first sentence" "and the last" --steps 9
     """
     from infolm.console import StageBars, err
@@ -133,9 +134,7 @@ def generate(run: RunArgument, as_json: JsonOption = False, **given: Any) -> Non
     opened = open_run(run)
     if given["interactive"] or given["stream"]:
         if as_json:
-            raise InfolmError(
-                "--json prints what is finished: leave out --stream and --interactive"
-            )
+            raise InfolmError("--json prints finished texts: leave out --stream and --interactive")
         _talk(opened, given)
         return
     with StageBars() as stages:
@@ -151,11 +150,11 @@ def generate(run: RunArgument, as_json: JsonOption = False, **given: Any) -> Non
 
 
 def _talk(opened: Any, given: dict[str, Any]) -> None:
-    """Print what the model writes as it comes: after one prompt, or after each that is read."""
+    """Print the text while it is generated: after one prompt, or after each prompt read."""
     if not given["interactive"]:
         _print_stream(opened, given)
         return
-    # Options are checked before anything is read; each text has a seed of its own.
+    # Options are checked before anything is read; each text has its own seed.
     opened.stream(**given)
     asked = {**given, "interactive": False}
     for number, prompt in enumerate(_prompts()):
@@ -163,7 +162,7 @@ def _talk(opened: Any, given: dict[str, Any]) -> None:
 
 
 def _prompts() -> Iterator[str]:
-    """Lines that a person types, up to an empty one or the end."""
+    """Lines typed by a person, up to an empty line or the end of input."""
     shown = "> " if sys.stdin.isatty() else ""
     while True:
         try:
@@ -199,18 +198,18 @@ def report(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The page of several runs.",
+            help="The page that compares several runs.",
             show_default="comparison.html beside the first run",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write a page on a run, report.html in its folder; of several runs one page that compares."""
+    """Write a report on a run, report.html in its folder; for several runs, one comparing page."""
     from infolm.families.report import write_report
 
     if len(runs) == 1:
         if out:
-            raise InfolmError("--out is the page of several runs: name more, or leave it out")
+            raise InfolmError("--out is for several runs: name more runs, or leave it out")
         path = write_report(runs[0])
     else:
         from infolm.console import StageBars

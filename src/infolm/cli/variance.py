@@ -1,4 +1,4 @@
-"""`infolm variance`: how noisy a gradient is by one estimator and another."""
+"""`infolm variance`: the gradient noise of several estimators."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ SAMPLES = "1,4,16"
 @app.command()
 def variance(
     run: RunArgument,
-    batches: Annotated[int, typer.Option(help="Gradients of each kind; 8 at least.")] = 200,
+    batches: Annotated[int, typer.Option(help="Gradients per estimator; at least 8.")] = 200,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE.png", help="The picture.", show_default="RUN/variance.png"),
@@ -37,18 +37,18 @@ def variance(
         str | None,
         typer.Option(
             metavar="K,K,...",
-            help="Monte Carlo objectives: how many codes of a sentence.",
+            help="Monte Carlo objectives: numbers of codes per sentence.",
             show_default=SAMPLES,
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare the gradients of several estimators, and draw a picture of them.
+    """Compare the gradient noise of several estimators, and draw it.
 
-    Of a run with objective.kind monte-carlo: the signal-to-noise ratio by each estimator that its
-    codes allow, with few samples and many. Of one with regularisers.bmi: the variance of each
-    weight's gradient in the second phase by the policy gradient, over that by importance-weighted
-    RAML. The run's weights stay as they are.
+    A run with objective.kind monte-carlo: the signal-to-noise ratio of each estimator that its
+    codes allow, with few and many samples. A run with regularisers.bmi: the variance of each
+    parameter's gradient in the second phase, policy gradient over importance-weighted RAML. The run
+    does not change.
     """
     from infolm.families.base import open_run
     from infolm.families.running.run import LanguageRun
@@ -66,11 +66,13 @@ def variance(
     opened = open_run(run)
     if opened.recipe.objective.kind == "monte-carlo":
         if plain:
-            raise InfolmError("--no-baseline is for runs with BMI, and this one has none")
+            raise InfolmError(
+                "--no-baseline is for runs with BMI, and this run has none: leave it out"
+            )
         _compare_estimators(opened, samples or SAMPLES, batches, seed, picture, as_json)
     elif samples is not None:
         raise InfolmError(
-            "--samples is for runs with objective.kind monte-carlo, and this one has "
+            "--samples is for runs with objective.kind monte-carlo, and this run has "
             f"{opened.recipe.objective.kind}: leave it out"
         )
     else:
@@ -146,12 +148,12 @@ def _counts(samples: str) -> list[int]:
     except ValueError:
         counts = [0]
     if counts[0] < 1:
-        raise InfolmError(f"--samples is whole numbers above 0, as in {SAMPLES}, not '{samples}'")
+        raise InfolmError(f"--samples are whole numbers above 0, as in {SAMPLES}, not '{samples}'")
     return counts
 
 
 def _alternatives(own: "MonteCarloConfig", codes: str, counts: list[int]) -> "list[Any]":
-    """The objective of `own` by each estimator that such codes allow, with each count."""
+    """The objective of `own` with each estimator that such codes allow and each sample count."""
     from typing import get_args
 
     from infolm.objectives.estimators import REPARAMETRISED, Estimator
@@ -184,10 +186,10 @@ def _print_about(about: dict[str, Any]) -> None:
         f"{about['sentences']:,} sentences; {about['picture']}"
     )
     print(
-        "ratio: the mean of |mean| / deviation over the weights; so many draws give "
-        f"{floor(about['draws']):.3f} where there is no signal"
+        "ratio: the mean of |mean| / standard deviation over the parameters; without a signal "
+        f"this many draws give {floor(about['draws']):.3f}"
     )
-    print("noise: the variances of all weights together")
+    print("noise: the sum of the variances of all parameters")
 
 
 # -- BMI ------------------------------------------------------------------------------------
@@ -222,9 +224,9 @@ def _compare_policy(
 
 
 def _regulariser(run: "LanguageRun", seed: int) -> "tuple[Bmi, NeighbourPairs, SentenceEnd]":
-    """The run's critic, its pairs of sentences in an order of `seed`, and where such sentences end.
+    """The run's critic, its pairs of sentences in an order drawn with `seed`, and their end rule.
 
-    A sentence that the model draws is no longer than the longest that it has learnt from.
+    A sentence drawn from the model is at most as long as the longest training sentence.
     """
     import numpy as np
 
@@ -247,7 +249,9 @@ def _print_numbers(numbers: dict[str, Any]) -> None:
     def error(name: str) -> str:
         value = numbers[f"{name}_relative_error"]
         least = numbers[f"{name}_relative_error_at_least"]
-        return f"{value:.3g}" if value else f"above {least:.3g}, its mean not told from 0"
+        return (
+            f"{value:.3g}" if value else (f"above {least:.3g}, its mean not distinguishable from 0")
+        )
 
     quantiles = numbers["quantiles"]
     ratio = numbers["relative_error_ratio"]
@@ -256,25 +260,29 @@ def _print_numbers(numbers: dict[str, Any]) -> None:
     print_table(
         ["policy gradient / IW-RAML", "measured", "paper"],
         [
-            ["variance of a weight, mean ratio", f"{numbers['mean_ratio']:,.4g}", "above 10^4"],
+            [
+                "variance of a parameter's gradient, mean ratio",
+                f"{numbers['mean_ratio']:,.4g}",
+                "above 10^4",
+            ],
             ["mean of its logarithm", spread("mean_log10"), ""],
             ["median ratio", spread("median_log10"), ""],
             ["from 1% to 99%", f"{quantiles['0.01']:.3g} to {quantiles['0.99']:.3g}", ""],
-            ["weights above 1", f"{numbers['above_1']:.1%}", "almost all"],
-            ["weights above 10", f"{numbers['above_10']:.1%}", ""],
-            ["weights below 0.1", f"{numbers['below_0.1']:.1%}", ""],
+            ["parameters above 1", f"{numbers['above_1']:.1%}", "almost all"],
+            ["parameters above 10", f"{numbers['above_10']:.1%}", ""],
+            ["parameters below 0.1", f"{numbers['below_0.1']:.1%}", ""],
             ["squared relative error, policy gradient", error("rl"), ""],
             ["squared relative error, IW-RAML", error("raml"), ""],
             ["their ratio", ratio, ""],
         ],
     )
     print(
-        f"{numbers['compared']:,} of {numbers['weights']:,} weights; of the others "
+        f"{numbers['compared']:,} of {numbers['weights']:,} parameters; of the others "
         f"{numbers['unused']:,} vary in neither, {numbers['rl_only']:,} in the policy gradient "
         f"alone, {numbers['raml_only']:,} in IW-RAML alone"
     )
     plain = "" if numbers["baseline"] else "policy gradient without its baseline; "
     print(
         f"{plain}{numbers['batches']:,} batches of {numbers['pairs']:,} pairs; the model's "
-        f"sentences have {numbers['longest']:,} tokens at most; {numbers['picture']}"
+        f"sentences have at most {numbers['longest']:,} tokens; {numbers['picture']}"
     )
