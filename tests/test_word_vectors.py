@@ -58,5 +58,5 @@ def test_the_file_gives_the_same_numbers_back(vectors, tmp_path):
 
 def test_a_language_model_has_none_to_look_at(small_text, tmp_path):
     train(tiny_recipe(small_text, max_steps=5), tmp_path / "run", False, Silent(), quiet)
-    with pytest.raises(InfolmError, match="is no encoder"):
+    with pytest.raises(InfolmError, match="is not an encoder"):
         WordVectors.open(tmp_path / "run")

@@ -98,7 +98,7 @@ def test_given_and_transfer(infolm):
         infolm("mi", *pair, "--transfer", "--history", 1).out
         for pair in (["z.npy", "late.npy"], ["late.npy", "z.npy"])
     )
-    assert "transfer entropy of x to y, history 1 in nats from 300 pairs" in forth
+    assert "transfer entropy from x to y, history 1 in nats from 300 pairs" in forth
     assert "About" in forth
     assert "Not distinguishable from 0" in back
     one_sentence(infolm("mi", "x.npy", "y.npy", "--history", 2), "--history is for --transfer")
@@ -139,7 +139,7 @@ def test_rows_that_miss_a_value(infolm, tmp_path):
     one_sentence(infolm("mi", "holes.csv:a", "holes.csv:b", "--fast"), "mixes numbers and words")
     done = infolm("mi", "holes.csv:a,c", "holes.csv:b", "--fast", "--missing", "drop")
     assert done.code == 0, done.err
-    assert "3 rows miss a value and are left out" in done.out
+    assert "3 rows with a missing value are left out" in done.out
     assert "197 pairs" in done.out
     one_sentence(infolm("mi", "x.npy", "y.npy", "--missing", "keep"), "refuse or drop")
     (tmp_path / "void.csv").write_text("a,b\n" + "\n".join(f"{a},NA" for a in range(60)))

@@ -246,7 +246,7 @@ def test_minimal_pairs(infolm, trained, pairs):
     table = infolm("score", trained, "--pairs", pairs).out
     assert "all pairs" in table
     assert "lexicon" in table
-    assert "counts a half" in table
+    assert "counts as half" in table
 
 
 @pytest.mark.parametrize(

@@ -186,8 +186,8 @@ def test_estimators_are_compared(infolm, coded, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--samples", "1,x"], "--samples is whole numbers above 0"),
-        (["--samples", "0"], "--samples is whole numbers above 0"),
+        (["--samples", "1,x"], "--samples are whole numbers above 0"),
+        (["--samples", "0"], "--samples are whole numbers above 0"),
         (["--batches", 7], "7 gradients are too few"),
         (["--no-baseline"], "--no-baseline is for runs with BMI"),
     ],

@@ -116,7 +116,7 @@ MISTAKES = {
     "data.tokens=words": (
         "data.tokens: 'words' is not one of word, char, byte, bpe, wordpiece, did you mean 'word'?"
     ),
-    "seed": "'seed' is no override: write key=value",
+    "seed": "'seed' is not an override: write key=value",
     "seed.x=1": "'seed' is a value, not a section",
     "model=3": "model: input should be a valid dictionary",
 }

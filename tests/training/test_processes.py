@@ -118,7 +118,7 @@ def test_what_is_not_shared_the_first_process_measures_alone(trained, infolm, mo
     if rank:
         assert (done.out, done.err) == ("", "")
     else:
-        assert "the first process measures alone" in done.err
+        assert "only the first process measures" in done.err
         assert json.loads(done.out)
 
 

@@ -255,7 +255,7 @@ def test_a_raced_recipe_has_its_steps_and_validations_and_is_itself_else(small_t
         (["race/ptb", "start_from=runs/x"], "a race starts from new weights"),
         (["awd-lstm/demo"], "this is no text of the race (data.corpus is python-docs)"),
         (["race/ptb", "--minutes", "90"], "a race lasts 60"),
-        (["--run", "runs/x"], "--run is of --check"),
+        (["--run", "runs/x"], "--run is for --check"),
         (["--check", "nothing.json"], "nothing.json is not there"),
         (["--curve", "curve.png"], "--curve needs records"),
         (["race/ptb", "--threads", "5000"], "lower it"),
@@ -266,4 +266,4 @@ def test_mistakes_end_with_one_sentence(infolm, arguments, words):
 
 
 def test_a_folder_that_is_there_is_not_raced_in(infolm, tmp_path):
-    one_sentence(infolm("race", "race/ptb", "--out", tmp_path), "a race is run in one go")
+    one_sentence(infolm("race", "race/ptb", "--out", tmp_path), "a race cannot be resumed")
