@@ -133,7 +133,7 @@ def test_a_model_of_another_size(infolm, tmp_path, trained):
         (["evaluate", "--dynamic", "--dynamic-statistics", "0"], "need 1 batch or more"),
         (
             ["evaluate", "--dynamic", "--dynamic-statistics", "all", "--dynamic-rule", "sgd"],
-            "are of the rule rms",
+            "are for the rule rms",
         ),
         (["evaluate", "--mc", "3", "--mc-rate", "9"], "the largest rate is 0.3"),
         (["evaluate", "--episodic", "--mc", "3"], "leave out --dynamic, --mc"),

@@ -72,11 +72,11 @@ def test_its_report_tells_no_perplexity_where_there_is_none(infolm, runs, kind):
 def test_what_an_encoder_cannot_do_is_refused(infolm, runs):
     run = runs / "mlm"
     for arguments, said in [
-        (["generate", run], "reads text and writes none"),
+        (["generate", run], "generates no text"),
         (["variance", run], "is an encoder"),
         (["evaluate", run, "--cache", "tune"], "--cache"),
         (["evaluate", run, "--no-eos"], "--no-eos"),
-        (["generate", run, "--interpolate", "a", "b"], "writes none"),
+        (["generate", run, "--interpolate", "a", "b"], "generates no text"),
     ]:
         done = infolm(*arguments)
         assert (done.code, said in done.err, "latent code" in done.err) == (2, True, False)
@@ -110,4 +110,4 @@ def test_a_study_is_refused_where_losses_are_no_perplexities(runs, tmp_path):
 
 def test_no_text_is_scored(infolm, runs):
     done = infolm("score", runs / "mlm", "--text", "the cat")
-    one_sentence(done, "is an encoder", "take a run of a language model")
+    one_sentence(done, "is an encoder", "choose a run of a language model")

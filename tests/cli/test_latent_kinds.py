@@ -170,7 +170,7 @@ def test_the_report(runs, run):
     assert ("bound on the loss" in curve) == (kind != "quantised")
     assert "loss given the code" not in curve
     assert "stream" not in curve
-    drawn = "from codes drawn from N(0, 1²)" if kind == "gaussian" else "each as likely"
+    drawn = "from codes drawn from N(0, 1²)" if kind == "gaussian" else "drawn uniformly"
     assert drawn in page
     for foreign in ("objective.kl", "objective.kind=mim", "objective.lagging"):
         assert foreign not in page

@@ -194,7 +194,7 @@ def test_another_corpus_by_its_name(infolm, trained):
 
 def test_texts_that_cannot_be_measured(infolm, trained, file, tmp_path):
     one_sentence(infolm("evaluate", trained, "--text", "ptbb"), "did you mean 'ptb'?")
-    one_sentence(infolm("evaluate", trained, "--field", "body"), "--field is of another text")
+    one_sentence(infolm("evaluate", trained, "--field", "body"), "--field is for --text")
     one_sentence(infolm("evaluate", trained, "--text", file, "--split", "test"), "--split")
     one_sentence(infolm("evaluate", trained, "--text", file, "--episodic"), "--episodic")
     (tmp_path / "empty.txt").touch()

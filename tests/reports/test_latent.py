@@ -148,7 +148,7 @@ def test_the_verdict(values: dict[str, Any], verdict: str) -> None:
         "collapsed": "The posterior has collapsed: ",
         "partly collapsed": "The posterior has partly collapsed: ",
         "healthy": "The posterior has not collapsed: ",
-        "hardly read": "The encoder tells sentences apart (a code tells 4.00 ± 0.05 nats about ",
+        "hardly read": "The encoder distinguishes sentences (a code tells 4.00 ± 0.05 nats about ",
     }
     assert found.sentence.startswith(opening[verdict])
     assert ("Try one at a time" in found.sentence) == (verdict != "healthy")
@@ -386,7 +386,7 @@ def test_classes_are_called_so() -> None:
     written = html(reconstruction_section(found))
     names = [each.text for each in next(written.iter("dl")) if each.tag == "dt"]
     assert names == ["sentence", "likeliest", "a draw"]
-    assert "a variable after the other" in "".join(written.itertext())
+    assert "one variable at a time" in "".join(written.itertext())
     shown = draw_latent(of_classes, point=False).dimensions
     assert "variables, the largest first" in texts(ElementTree.fromstring(shown))
 
@@ -887,7 +887,7 @@ def test_measurements_of_codes_are_shown(run: Path) -> None:
     text = read(write_report(run))
     assert "not been measured" not in text
     assert "ELBO: bound on the perplexity 130.00 ± 0.50 a unit" in text
-    assert "What it writes" not in text  # the mutual information is that of codes
+    assert "Generated text" not in text  # the mutual information is that of codes
 
 
 def test_a_weighted_kl_is_no_bound(run: Path) -> None:

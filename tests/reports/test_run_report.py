@@ -354,7 +354,7 @@ def test_what_the_model_writes_is_a_table_of_its_own(run: Path) -> None:
         ["the same of shuffled pairs", "0.0000", ""],
     ]
     assert ["of <its> text"] not in page.rows[:at]
-    assert "What it writes" in page.text
+    assert "Generated text" in page.text
 
 
 def test_the_table_has_errors_bits_and_the_best_in_bold(tmp_path: Path) -> None:
@@ -617,8 +617,8 @@ def test_a_run_killed_before_its_first_validation(run: Path) -> None:
     assert "After 1 step (0 of 50 epochs complete) there has been no validation yet" in page.text
     assert verdict(run / "report.html").startswith("Too early to tell")
     assert "Training was interrupted before its end and can be resumed." in page.text
-    assert "once training has come to its first validation" in page.text
-    assert "There are no weights to write with" in page.text
+    assert "after the first validation" in page.text
+    assert "There are no weights to generate with" in page.text
     assert page.row("Test split", BASELINE)
 
 

@@ -141,7 +141,7 @@ def test_sentences_that_are_too_long_are_refused_or_cut(tmp_path, small_text):
 @pytest.mark.parametrize(
     ("split", "text", "said"),
     [
-        ("valid", "a\n\n\n", "validation split needs at least two sentences"),
+        ("valid", "a\n\n\n", "validation split needs at least two non-empty sentences"),
         ("valid", "a b\na b c d e f\n", "sentence 2 of the valid split has 6 tokens"),
         ("test", "a b c d e f\n", "sentence 1 of the test split has 6 tokens"),
     ],

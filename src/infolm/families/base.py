@@ -1,8 +1,8 @@
-"""A family: what one does with models of one capability, from validation to export.
+"""A family: the operations on models of one capability, from validation to export.
 
 The families are `running` (language models of running text), `latent` (models with a latent code)
-and `contrastive` (encoders). Each is a folder whose module `family` registers it, and the only
-place that knows what belongs to it. Everything else asks `family_of`, or a `Run`.
+and `contrastive` (encoders). Each is a folder whose module `family` registers it. Family-specific
+code is nowhere else: other code calls `family_of`, or uses a `Run`.
 """
 
 from abc import ABC, abstractmethod
@@ -40,11 +40,12 @@ Settings = TypeVar("Settings")
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """A report of progress to nobody."""
+    """Ignore a report of progress."""
 
 
 def settings_of(kind: Callable[..., Settings], given: Mapping[str, Any]) -> Settings:
-    """Settings of a kind, a dataclass, by name; a sentence on those it lacks."""
+    """Build the settings dataclass `kind` from values by name; refuse unknown names in a
+    sentence."""
     known = [each.name for each in fields(kind)]  # type: ignore[arg-type]
     for name in given:
         if name not in known:
@@ -61,8 +62,8 @@ class Table(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """measurements: also kept in the run's folder. warnings: why one should not be taken as it
-    stands. tables: what else there is to show."""
+    """measurements: also kept in the run's folder. warnings: sentences about doubtful measurements.
+    tables: further tables to print."""
 
     measurements: list[Measurement]
     warnings: Sequence[str] = ()
@@ -70,8 +71,8 @@ class Evaluation(NamedTuple):
 
 
 class Writing(NamedTuple):
-    """texts: what was written. records: the same with all that belongs to it, by name. shown: as a
-    person reads it. warnings: what was not taken as it stands."""
+    """texts: the generated texts. records: the same for JSON, with their details by name. shown:
+    for people. warnings: sentences about changed input."""
 
     texts: list[str]
     records: list[dict[str, Any]]
@@ -83,7 +84,7 @@ class Writing(NamedTuple):
 class Run(ABC):
     """A run's folder opened for use: recipe, vocabulary and best weights, in evaluation mode.
 
-    at: where the weights are not the best but those after so many words, of `train.exposure`.
+    at: the weights after this many words, of `train.exposure`, instead of the best weights.
     """
 
     folder: RunFolder
@@ -93,12 +94,12 @@ class Run(ABC):
     at: int | None = None
 
     def __fspath__(self) -> str:
-        """Its folder, wherever a path is asked for."""
+        """The run's folder, so that a run can be used as a path."""
         return str(self.folder.path)
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
-        """The run in a folder, of this family, or a clear refusal."""
+        """Open the run in a folder; refuses runs of other families."""
         run = open_run(path)
         if not isinstance(run, cls):
             raise InfolmError(f"{path} {cls.refusal(run)}")
@@ -107,72 +108,71 @@ class Run(ABC):
     @classmethod
     @abstractmethod
     def refusal(cls, run: "Run") -> str:
-        """Why a run of another family will not do: '... is an encoder: take another run'."""
+        """Why a run of another family is refused: '... is an encoder: choose another run'."""
 
     def evaluate(self, report: Report = silent, /, **given: Any) -> Evaluation:
-        """What the family measures, by its section of EVALUATING; see `infolm.evaluate`."""
+        """The family's measurements, with its options of EVALUATING; see `infolm.evaluate`."""
         return self.measure(chosen(EVALUATING, self.kind, self.folder.path, given), report)
 
     def shares(self, **given: Any) -> bool:
-        """Whether several processes would share the work of `evaluate`."""
+        """Whether several processes can share the work of `evaluate`."""
         return bool(chosen(EVALUATING, self.kind, self.folder.path, given).shared)
 
     def generate(self, report: Report = silent, /, **given: Any) -> Writing:
-        """What the model writes, by its section of GENERATING; see `infolm.generate`."""
+        """Generate texts, with the family's options of GENERATING; see `infolm.generate`."""
         return self.write(chosen(GENERATING, self.kind, self.folder.path, given), report)
 
     def stream(self, report: Report = silent, /, **given: Any) -> Iterator[str]:
-        """The same piece by piece, as it is written; of families that write word by word."""
+        """The same, streamed piece by piece, for families that generate word by word."""
         return self.write_on(chosen(GENERATING, self.kind, self.folder.path, given), report)
 
     @property
     def kind(self) -> Capability:
-        """What the model can do, and so its family."""
+        """The model's capability, which is its family's kind."""
         return self.recipe.model.capability
 
     @abstractmethod
     def measure(self, options: Any, report: Report) -> Evaluation:
-        """What the family measures. options: its section of EVALUATING."""
+        """The family's measurements. options: its section of EVALUATING."""
 
     @abstractmethod
     def write(self, options: Any, report: Report) -> Writing:
-        """What the model writes, or a refusal. options: the family's section of GENERATING."""
+        """Generate texts, or refuse. options: the family's section of GENERATING."""
 
     def write_on(self, options: Any, report: Report) -> Iterator[str]:
-        """What the model writes, piece by piece. options: as of `write`."""
+        """Generate a text piece by piece. options: as in `write`."""
         raise InfolmError(
-            f"{self.folder.path} is {family_of(self.recipe).a}, and does not go on from a text: "
-            "take a run of a language model"
+            f"{self.folder.path} is {family_of(self.recipe).a}, and cannot continue a text: "
+            "choose a run of a language model"
         )
 
     def unread(self, prompt: str) -> str:
-        """What is to be said of a prompt that is not read as it stands; mostly nothing."""
+        """Warnings about a prompt that is not read as given; usually none."""
         return ""
 
     def score(self, texts: str | Sequence[str], **options: Any) -> list[ScoredSentence]:
-        """The surprisal of each token and word of texts, or why the family has none; see
-        `infolm.score`."""
+        """The surprisal of each token and word of texts, or a refusal; see `infolm.score`."""
         raise InfolmError(self.unscored)
 
     @property
     def unscored(self) -> str:
-        """Why the run's model scores no text; empty where it does."""
+        """Why the run's model cannot score text; empty if it can."""
         return (
-            f"{self.folder.path} is {family_of(self.recipe).a}, and gives the next token no "
-            "probability: to score text take a run of a language model"
+            f"{self.folder.path} is {family_of(self.recipe).a}, and has no "
+            "next-token probabilities: to score text, choose a run of a language model"
         )
 
     @cached_property
     def corpus(self) -> Corpus:
-        """The text the run was trained on, in the run's own vocabulary."""
+        """The text the run was trained on, in the run's vocabulary."""
         return corpus_of(self.folder, self.recipe)
 
 
 class Family(ABC):
-    """What belongs to models of one capability.
+    """The operations on models of one capability.
 
-    kind: the capability. a: what one such model is called, after 'is'. per: what the validation
-    loss is a mean over.
+    kind: the capability. a: the name of such a model, after 'is'. per: the unit that the validation
+    loss is averaged over.
     """
 
     kind: ClassVar[Capability]
@@ -181,22 +181,22 @@ class Family(ABC):
     run: ClassVar[type[Run]]
 
     def check(self, recipe: Recipe, corpus: Corpus) -> None:
-        """Refuse a text that training, validation or measuring the run would stumble over."""
+        """Refuse a text on which training, validation or evaluation would fail."""
         return
 
     @abstractmethod
     def validation(
         self, recipe: Recipe, model: Any, objective: Objective, corpus: Corpus
     ) -> Callable[[], Validation]:
-        """How the present weights are measured while training runs."""
+        """The validation of the current weights during training."""
 
     def judge(self, recipe: Recipe, model: Any, corpus: Corpus) -> Callable[[], float] | None:
-        """The training loss, without dropout, where the averager goes by that; none elsewhere."""
+        """The training loss without dropout, if the averager needs it; None otherwise."""
         return None
 
     def sampler(self, recipe: Recipe, model: Any, corpus: Corpus) -> Callable[[], list[str]] | None:
-        """What writes `train.samples` texts with the present weights, in evaluation mode and with
-        random numbers of its own; none where the family writes none."""
+        """A generator of `train.samples` texts with the current weights, in evaluation mode and
+        with its own random numbers; None if the family generates no text."""
         return None
 
     @abstractmethod
@@ -204,7 +204,7 @@ class Family(ABC):
         """The best validation loss in words: 'perplexity 62.1'."""
 
     def history(self, recipe: Recipe, records: Sequence[dict[str, Any]]) -> History:
-        """The course of a training, with what only models of the family have."""
+        """The history of a training, with the family's own quantities."""
         return History.of(records)
 
     @abstractmethod
@@ -212,19 +212,19 @@ class Family(ABC):
         """The family's part of a report."""
 
     def resolved(self, recipe: Recipe, begun: bool) -> Recipe:
-        """The recipe with what only files on this machine can tell; `begun`: training has."""
+        """The recipe completed from files on this machine; begun: whether training has started."""
         return recipe
 
     def vocabulary(self, recipe: Recipe) -> Tokenizer | None:
-        """A vocabulary that the recipe brings; for most models the text gives one."""
+        """The vocabulary that the recipe fixes; for most models it comes from the text."""
         return None
 
     def start(self, recipe: Recipe, model: Any) -> str:
-        """Give a new model weights from elsewhere, if the recipe says so; says what it did."""
+        """Initialise a new model from other weights, if the recipe says so; returns a message."""
         return ""
 
     def opened(self, recipe: Recipe, model: Any) -> None:
-        """Prepare a model that has been opened for use."""
+        """Prepare a loaded model for use."""
         return
 
 
@@ -237,7 +237,7 @@ def family_of(recipe: Recipe) -> Family:
 
 
 def open_run(path: Path | str, at: int | None = None) -> Run:
-    """The run in a folder, of whichever family, or a clear refusal; at: as of `Run`."""
+    """Open the run in a folder, whatever its family; at: as in `Run`."""
     folder = RunFolder.existing(Path(path))
     recipe = recipe_of(folder)
     if at is not None and not folder.exposed(at).exists():
@@ -245,7 +245,7 @@ def open_run(path: Path | str, at: int | None = None) -> Run:
     if at is None and not folder.model.exists():
         raise InfolmError(
             f"{path} has no model yet: its training ended before the first validation; "
-            f"go on with `infolm train {path} --resume`"
+            f"resume it with `infolm train {path} --resume`"
         )
     weights = folder.model if at is None else folder.exposed(at)
     vouched = folder.verify(folder.tokenizer, folder.model) and at is None
@@ -264,14 +264,14 @@ def _not_kept(folder: RunFolder, at: int) -> InfolmError:
     there = ", ".join(sorted(found, key=count)) or "none"
     return InfolmError(
         f"{folder.path} kept no weights at {in_short(at)} words (there are: {there}): set "
-        "train.exposure when you train"
+        "train.exposure before training"
     )
 
 
 def build_terms(recipe: Recipe, corpus: Corpus, model: Model) -> list[Term]:
-    """What training adds up: the objective, and the regularisers that the recipe names.
+    """The terms of the training loss: the objective and the recipe's regularisers.
 
-    The model is where it will be trained. Its softmax begins as the recipe says.
+    The model is already on its device. Its softmax starts as the recipe says.
     """
     setup = Setup(corpus, model, model.device, recipe.seed)
     if recipe.model.unigram_start:

@@ -1,12 +1,12 @@
-"""What a recipe asks of the computer, told from its settings before anything is allocated.
+"""The memory and time that a recipe needs, computed from its settings before allocation.
 
     memory >= 4 bytes x (parameters x (2 + copies of the optimiser + copies of the averager)
                          + tokens of a batch x rows of the layers' matrices)
 
-The weights and their gradients are the 2; `rows` is what each layer gives for a token and keeps for
-the backward pass. The softmax is computed in parts and left out. So the memory is a lower bound,
-and what is refused could never run. A step computes each tensor of parameters by itself, forth and
-back, which takes some time however small it is.
+The 2 stands for the parameters and their gradients; `rows` is each layer's output per token, kept
+for the backward pass. The softmax is computed in parts and left out. So the memory is a lower
+bound, and a refused recipe could never run. A step processes each parameter tensor separately,
+forward and backward, which takes some time however small it is.
 """
 
 import os
@@ -18,18 +18,18 @@ from infolm.errors import InfolmError
 from infolm.models.base import Size
 
 MOST_TENSORS = 20_000
-"""No model that anybody has trained has so many; one of 100 layers has about 1,000."""
+"""More parameter tensors than any real model has; one of 100 layers has about 1,000."""
 OVERHEAD = 1e-5
-"""Seconds of a tensor in a step, at least, forth and back."""
+"""Least seconds per tensor in a step, forward and backward."""
 
 UNCOUNTED = 2**61
-"""Stands for more parameters than PyTorch counts."""
+"""Stands for more parameters than PyTorch can count."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """parameters, tensors: of the model. activations: numbers kept of a batch for the backward
-    pass. copies: numbers kept for each parameter, itself among them."""
+    """parameters, tensors: of the model. activations: numbers kept per batch for the backward pass.
+    copies: numbers kept per parameter, including itself."""
 
     parameters: int
     tensors: int
@@ -42,18 +42,18 @@ class Demand:
 
     @property
     def seconds(self) -> float:
-        """Of a step of one token."""
+        """Seconds of a step of one token."""
         return OVERHEAD * self.tensors
 
 
 def of_model(recipe: Recipe, types: int) -> Demand:
-    """What the weights alone ask for, with a vocabulary of so many types."""
+    """The demand of the parameters alone, with a vocabulary of this size."""
     size = _size(recipe, types)
     return Demand(size.parameters, size.tensors)
 
 
 def of_training(recipe: Recipe, types: int, tokens: int) -> Demand:
-    """What training on a text of so many tokens asks for."""
+    """The demand of training on a text of this many tokens."""
     size = _size(recipe, types)
     copies = 2 + recipe.optimiser.copies + recipe.averaging.copies
     activations = min(recipe.feed.tokens, tokens) * size.rows
@@ -68,7 +68,7 @@ def _size(recipe: Recipe, types: int) -> Size:
 
 
 def refuse_giants(demand: Demand) -> None:
-    """Refuse what this computer cannot hold, or could not take a step of."""
+    """Refuse a recipe that does not fit in memory or whose steps would never end."""
     has, weights = memory(), 4 * demand.parameters
     if weights > has:
         raise InfolmError(
@@ -86,7 +86,7 @@ def refuse_giants(demand: Demand) -> None:
         )
     if demand.tensors > MOST_TENSORS:
         raise InfolmError(
-            f"the model has {demand.tensors:,} tensors of parameters, which are computed one after "
+            f"the model has {demand.tensors:,} parameter tensors, which are computed one after "
             f"another, in at least {demand.seconds:,.1f} seconds for each token of a text, and the "
             f"limit is {MOST_TENSORS:,}: lower numbers such as model.layers or "
             "model.mogrifier.rounds"
@@ -100,8 +100,8 @@ def _gigabytes(size: int) -> str:
 
 
 def memory() -> int:
-    """Bytes of memory that this process may have: the computer's, or fewer in a container; where
-    the system does not tell, more than any has."""
+    """Bytes of memory available to this process: the computer's, or fewer in a container; a huge
+    number if the system does not say."""
     try:
         found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

@@ -1,4 +1,4 @@
-"""All that a report tells of a run of any family, gathered from its folder and its corpus."""
+"""The facts that a report shows of any run, gathered from its folder and its corpus."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,8 +20,8 @@ from infolm.training.run import RunFolder, read_metrics
 
 @dataclass(frozen=True)
 class Plots:
-    """Each an SVG. course: of the training. after: the validations after the switch, for a run with
-    a regulariser; empty before there are two. regularisers: by name."""
+    """SVGs. course: the learning curves. after: the validations after the switch, for a run with a
+    regulariser; empty before there are two. regularisers: by name."""
 
     course: str = ""
     after: str = ""
@@ -30,11 +30,11 @@ class Plots:
 
 @dataclass(frozen=True)
 class Findings:
-    """What is known of a run, whatever its family; see `sections.Sections` for what that adds.
+    """The facts of a run that all families share; `sections.Sections` adds the family's own.
 
-    plots: empty where nothing is recorded yet. step: steps taken, those after the last
-    record too. corpus: None where it cannot be loaded, for the reason `missing`. measurements: as
-    the folder has them.
+    plots: empty if nothing is recorded yet. step: steps taken, including those after the last
+    record. corpus: None if it cannot be loaded, for the reason `missing`. measurements: those in
+    the folder.
     """
 
     folder: RunFolder
@@ -52,12 +52,12 @@ class Findings:
     def of(
         cls, run: Path, course: Callable[[Recipe, Sequence[dict[str, Any]]], History]
     ) -> "Findings":
-        """Of a run's folder. course: what a family makes of the records of a training."""
+        """Gather the facts of a run's folder. course: the family's history of the training."""
         folder = RunFolder.existing(run)
         folder.verify(folder.tokenizer)
         recipe, tokenizer = recipe_of(folder), Tokenizer.load(folder.tokenizer)
         history = course(recipe, read_metrics(folder.metrics))
-        drawn = plots(history)  # first: without matplotlib, all else would be in vain
+        drawn = plots(history)  # first: without matplotlib the rest is useless
         saved = [int(p.stem.split("-")[1]) for p in checkpoint.checkpoints(folder.checkpoints)]
         try:
             corpus, missing = corpus_of(folder, recipe), ""
@@ -82,7 +82,7 @@ class Findings:
 
     @property
     def finished(self) -> bool:
-        """Whether training came to the end that the recipe sets, and validated there."""
+        """Whether training reached the end that the recipe sets, and validated there."""
         history = self.history
         if not len(history.validation) or history.validation.steps[-1] < history.step:
             return False
@@ -94,13 +94,13 @@ class Findings:
         return self.recipe.regularisers.model_dump().get(regulariser) or {}
 
     def warnings(self, regulariser: str) -> list[str]:
-        """What a person should be told of it."""
+        """Warnings about the regulariser."""
         settings = self.settings(regulariser)
         return warnings(regulariser, settings, self.history, self.finished)
 
 
 def plots(history: History) -> Plots:
-    """All that there is to draw."""
+    """Draw all plots."""
     try:
         from infolm.reports.curves import draw, draw_after, draw_regulariser
     except ModuleNotFoundError:

@@ -1,18 +1,19 @@
-"""The options of `evaluate` and `generate`: typed sections that a family declares.
+"""The options of `evaluate` and `generate`: typed sections that each family declares.
 
-A family's module `options` registers a section for each of the two, a dataclass whose fields say
-all about an option:
+A family's module `options` registers a section for each of the two, a dataclass with a field for
+each option:
 
     @EVALUATING.register
     @dataclass(frozen=True, kw_only=True)
     class LanguageEvaluateOptions(EvaluateOptions):
         kind = "language"
-        mc: Annotated[int, Option("With so many dropout masks.", least=0)] = 0
+        mc: Annotated[int, Option("The number of dropout masks.", least=0)] = 0
         mc_rate: Annotated[str, Option("Times the dropout rates.", needs=(OF_MC,))] = "1"
 
 The command line's options are the union over the families, and `infolm.evaluate` takes the same
-names. What one option needs of another stands beside it. An option that another family has is
-refused with that family's reason. Modules of options import nothing heavy: help is made of them.
+names. Each option declares what it needs of others. An option of another family is refused with
+that family's reason. Modules of options import nothing heavy, since the help text is made from
+them.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Needs(NamedTuple):
-    """What an option is of use with: where `met` of the section fails, the sentence is said."""
+    """A condition of an option: if `met` fails for the section, the sentence is the error."""
 
     met: Callable[[Any], Any]
     sentence: str
@@ -48,12 +49,12 @@ class Needs(NamedTuple):
 
 @dataclass(frozen=True)
 class Option:
-    """What is said of an option, beside its type and default.
+    """The description of an option, besides its type and default.
 
-    metavar: what its value is called. panel: where the help lists it. least, most: its smallest and
-    largest value; beyond, it would take more memory or time than anybody has. usual: the default in
-    words, where the value does not tell. alone: the value that is meant where the command line
-    gives none. needs: checked in order, once it differs from its default.
+    metavar: the name of its value. panel: its group in the help. least, most: its smallest and
+    largest value; larger ones would need too much memory or time. usual: the default in words, if
+    the value is unclear. alone: the value if the command line gives none. needs: conditions checked
+    in order if it differs from its default.
     """
 
     help: str
@@ -82,7 +83,7 @@ class Described(NamedTuple):
 
     @property
     def choices(self) -> tuple[Any, ...]:
-        """The values of one that is a word out of some."""
+        """The values of an option that is one of several words."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
 
@@ -99,21 +100,21 @@ ACCEPTED: dict[Any, tuple[Callable[[Any], Any], tuple[type, ...]]] = {
     Path: (Path, (str, type(Path()))),
     tuple: (tuple, (tuple, list)),
 }
-"""Of each type of an option, what makes a value of it, and from what."""
+"""For each type of an option, its converter and the types that it accepts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """A section of options: checked when it is made.
+    """A section of options, checked when it is constructed.
 
-    kind: the family's. foreign: why a run of this family refuses all others' options; elsewhere:
-    why runs of other families refuse this one's, unless they have a reason of their own. Both
-    name the run as {}.
+    kind: the family's. foreign: why a run of this family refuses other families' options.
+    elsewhere: why runs of other families refuse this family's options, unless they have their own
+    reason. Both name the run as {}.
     """
 
     kind: ClassVar[str]
     foreign: ClassVar[str] = ""
-    elsewhere: ClassVar[str] = "{} is of a family that has no such option: leave this out"
+    elsewhere: ClassVar[str] = "{} is a run of a family without this option: leave it out"
 
     def __post_init__(self) -> None:
         for each in described(type(self)).values():
@@ -126,7 +127,7 @@ class Options:
 
 
 def _checked(option: Described, value: Any) -> Any:
-    """The value in the option's type, or a refusal."""
+    """The value converted to the option's type, or a refusal."""
     if option.choices:
         if value not in option.choices:
             raise InfolmError(f"{option.flag} is {' or '.join(option.choices)}, not '{value}'")
@@ -139,24 +140,24 @@ def _checked(option: Described, value: Any) -> Any:
         raise InfolmError(f"{option.flag} is {least:g} or more, not {value}")
     most = option.option.most
     if most is not None and not value <= most:
-        raise InfolmError(f"{option.flag} is {most:,} at most, not {value:,}")
+        raise InfolmError(f"{option.flag} is at most {most:,}, not {value:,}")
     return made(value)
 
 
-Seed = Annotated[int, Option("Of the random numbers of --mc, --reverse and --mi.", least=0)]
-"""Of an evaluation."""
+Seed = Annotated[int, Option("Seed of --mc, --reverse and --mi.", least=0)]
+"""The seed of an evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(Options):
-    """What every family's evaluation has."""
+    """The evaluation options of every family."""
 
     measured: ClassVar[tuple[str, ...]] = ("valid", "test")
-    """The splits that are."""
+    """The splits that can be measured."""
 
     split: Annotated[
         str | None,
-        Option("valid or test; of a model with a latent code also train.", usual="both"),
+        Option("valid or test; for a model with a latent code also train.", usual="both"),
     ] = None
 
     def __post_init__(self) -> None:
@@ -168,12 +169,12 @@ class EvaluateOptions(Options):
                 "--split is valid or test: this run has no latent code, so train is refused"
             )
         raise InfolmError(
-            f"--split is valid or test, or train of a model with a latent code, not '{self.split}'"
+            f"--split is valid or test, or train for a model with a latent code, not '{self.split}'"
         )
 
     @property
     def shared(self) -> bool:
-        """Whether several processes share the work, each having the result."""
+        """Whether several processes share the work; each gets the result."""
         return False
 
     @property
@@ -183,25 +184,25 @@ class EvaluateOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateOptions(Options):
-    """What every family's writing has: nothing in common."""
+    """The base of the generation options; families share none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingOptions(GenerateOptions):
-    """How many samples, and how a next word is drawn; see `generation.sampling`."""
+    """The number of samples, and how words are drawn; see `generation.sampling`."""
 
-    num: Annotated[int, Option("How many samples.", least=1, most=100_000)] = 1
+    num: Annotated[int, Option("Number of samples.", least=1, most=100_000)] = 1
     seed: Annotated[int, Option("The same seed gives the same text.")] = 1
-    temperature: Annotated[float, Option("Below 1 safer, above 1 wilder.")] = 1.0
-    top_k: Annotated[int | None, Option("Among the K likeliest tokens.")] = None
-    top_p: Annotated[float | None, Option("Nucleus: the likeliest with mass P.")] = None
+    temperature: Annotated[float, Option("Sampling temperature; lower is safer.")] = 1.0
+    top_k: Annotated[int | None, Option("Draw from the K likeliest tokens.")] = None
+    top_p: Annotated[float | None, Option("Nucleus sampling with mass P.")] = None
     eta: Annotated[float | None, Option("Eta sampling with this epsilon.")] = None
-    typical: Annotated[float | None, Option("Locally typical with mass P.")] = None
-    greedy: Annotated[bool, Option("Always the likeliest token.")] = False
+    typical: Annotated[float | None, Option("Locally typical sampling with mass P.")] = None
+    greedy: Annotated[bool, Option("Always take the likeliest token.")] = False
     no_unk: Annotated[bool, Option("Never write <unk>.")] = False
 
     def settings(self, tokenizer: "Tokenizer") -> "SamplingSettings":
-        """These in the numbers of a vocabulary."""
+        """The sampler for a vocabulary."""
         from infolm.generation.sampling import SamplingSettings
 
         unk = tokenizer.unk
@@ -230,7 +231,7 @@ def _described(field: "Field[Any]", section: type[Options]) -> Described:
 
 
 def union(sections: Mapping[str, type[Section]]) -> dict[str, Described]:
-    """The options of all families, by name; where several have one, as the first describes it."""
+    """The options of all families by name; a shared option is described as in the first family."""
     found: dict[str, Described] = {}
     for section in sections.values():
         found = {**found, **{k: v for k, v in described(section).items() if k not in found}}
@@ -238,7 +239,7 @@ def union(sections: Mapping[str, type[Section]]) -> dict[str, Described]:
 
 
 def no_option(name: str, known: Collection[str]) -> InfolmError:
-    """What is said of an option that nothing has."""
+    """The error for an unknown option."""
     from infolm.section import nearest
 
     return InfolmError(
@@ -249,9 +250,9 @@ def no_option(name: str, known: Collection[str]) -> InfolmError:
 def chosen(
     sections: Mapping[str, type[Section]], kind: str, run: object, given: Mapping[str, Any]
 ) -> Section:
-    """The section of a family with the values given by name, or a refusal.
+    """A family's section with the values given by name, or a refusal.
 
-    run: how a sentence names the run. Defaults of other families' options count as not given.
+    run: the name of the run in messages. Defaults of other families' options count as not given.
     """
     section, known = sections[kind], union(sections)
     own = described(section)

@@ -1,4 +1,4 @@
-"""What a run's folder says of its training, held against what is there now."""
+"""Checks of a run's recorded text and recipe against the present ones."""
 
 import json
 import sys
@@ -23,9 +23,9 @@ FREE_TO_CHANGE = {
     "exposure",
     "accelerator",
 }
-"""Keys of `train` that a resumed run may have otherwise than when it began."""
+"""Keys of `train` that may change when a run is resumed."""
 DESCRIPTIVE = ("title", "paper", "expected", "variants", "tuning")
-"""Keys of a recipe that say something of it and change nothing."""
+"""Keys of a recipe that only describe it."""
 
 
 def about(corpus: Corpus) -> str:
@@ -36,33 +36,33 @@ def about(corpus: Corpus) -> str:
 
 
 def corpus_of(run: RunFolder, recipe: Recipe, report: Report | None = None) -> Corpus:
-    """The text a run is trained on, in the run's vocabulary; refused if it is no longer that."""
+    """The text a run is trained on, in the run's vocabulary; refused if it has changed."""
     run.verify(run.tokenizer, run.corpus)
     corpus = load(recipe.data, report, tokenizer=Tokenizer.load(run.tokenizer))
     if source_of(run) != corpus.source:
         raise InfolmError(
             f"the text of {corpus.name} is no longer the one that {run.path} was trained on: "
-            "bring that text back, or train anew with another --out"
+            "restore that text, or train again with another --out"
         )
     return corpus
 
 
 def source_of(run: RunFolder) -> str:
-    """The SHA-256 of the text that the run was begun with."""
+    """The SHA-256 of the text that the run started with."""
     try:
         return str(json.loads(run.corpus.read_bytes())["sha256"])
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise InfolmError(
-            f"{run.corpus} is damaged ({' '.join(str(error).split())}): bring it back from a copy, "
+            f"{run.corpus} is damaged ({' '.join(str(error).split())}): restore it from a copy, "
             f"or try `infolm repair {run.path}`"
         ) from error
 
 
 def recipe_of(run: RunFolder) -> Recipe:
-    """The recipe of a run, where it is the one that infolm wrote or was edited soundly.
+    """The recipe of a run, if infolm wrote it or if only permitted keys were edited.
 
-    By hand one may change what `infolm train RUN --resume` may be given otherwise, and the place
-    of the text, which `corpus.json` knows. Anything else would be another run.
+    Permitted are the keys that `infolm train RUN --resume` may change, and the path of the text,
+    which `corpus.json` identifies. Any other change would be another run.
     """
     now, written = load_recipe(str(run.recipe)), Manifest.read(run.path)
     if not written or not written.recipe or not altered(run.recipe):
@@ -74,17 +74,18 @@ def recipe_of(run: RunFolder) -> Recipe:
         tree["data"].pop("path", None)
     if difference := _first_difference(was, is_now):
         raise InfolmError(
-            f"{run.recipe} was edited by hand ({difference}), and the run was trained otherwise: "
-            f"undo that, by hand or with `infolm repair {run.path}`; to train so, name another "
+            f"{run.recipe} was edited by hand ({difference}), and the run was trained without "
+            "this change: "
+            f"undo it, by hand or with `infolm repair {run.path}`; to train with it, name another "
             "folder with --out"
         )
     if edit:
-        print(f"{run.recipe} was edited by hand ({edit}): it is taken so.", file=sys.stderr)
+        print(f"{run.recipe} was edited by hand ({edit}): the edit is used.", file=sys.stderr)
     return now
 
 
 def _identity(recipe: Recipe) -> dict[str, Any]:
-    """What may not change while a run lasts."""
+    """The part of a recipe that may not change during a run."""
     tree = recipe.model_dump(mode="json")
     for key in FREE_TO_CHANGE:
         tree["train"].pop(key, None)
@@ -94,11 +95,11 @@ def _identity(recipe: Recipe) -> dict[str, Any]:
 
 
 def check_same(recipe: Recipe, run: RunFolder) -> None:
-    """Refuse to resume a run with another recipe than it began with."""
+    """Refuse to resume a run with another recipe than it started with."""
     difference = _first_difference(_identity(recipe_of(run)), _identity(recipe))
     if difference:
         raise InfolmError(
-            f"{run.path} was begun with another recipe ({difference}): resume it as "
+            f"{run.path} was started with another recipe ({difference}): resume it with "
             f"`infolm train {run.path} --resume`, or name another folder with --out"
         )
 

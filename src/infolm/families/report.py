@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file that a person can read who has nothing else."""
+"""The report of a run: one self-contained HTML file."""
 
 import platform
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ TOKENS = {
 
 
 def write_report(run: Path) -> Path:
-    """Write `report.html` into the run's folder, whole or not at all; returns its path."""
+    """Write `report.html` into the run's folder, atomically; returns its path."""
     found = Findings.of(run, course)
     text = report(found)
     path = found.folder.report
@@ -51,12 +51,12 @@ def write_report(run: Path) -> Path:
 
 
 def course(recipe: Recipe, records: Sequence[dict[str, Any]]) -> History:
-    """The course of a training, as its family reads the records."""
+    """The history of a training, as its family reads the records."""
     return family_of(recipe).history(recipe, records)
 
 
 def report(found: Findings) -> str:
-    """The whole report, from top to bottom; what only a family knows, it is asked for."""
+    """The whole report, from top to bottom, with the family's sections."""
     title = found.recipe.title or found.folder.path.resolve().name
     paper, sections = found.recipe.paper, family_of(found.recipe).sections(found)
     samples = sections.samples()
@@ -77,14 +77,14 @@ def report(found: Findings) -> str:
                 for name in found.plots.regularisers
             ),
             "" if samples is None else section("Samples", samples),
-            section("How to go on", further(found, sections)),
+            section("Next commands", further(found, sections)),
             footer(),
         ],
     )
 
 
 def verdict(found: Findings, sections: Sections) -> str:
-    """What a person should know first: whether the model is any good, and what to do if not."""
+    """The verdict: whether the model is any good, and what to do if not."""
     best = found.history.best
     if best is None:
         return (
@@ -93,12 +93,12 @@ def verdict(found: Findings, sections: Sections) -> str:
     said = sections.verdict(best[1])
     if any(name == DIVERGED for _, name in found.history.events):
         rate = code("optimiser.learning_rate")
-        said += f" Training has diverged on the way and went back: a lower {rate} may do better."
+        said += f" Training diverged and went back: a lower {rate} may help."
     return said
 
 
 def summary(found: Findings, sections: Sections) -> str:
-    """What was trained on what, how far it came, and whether it is done."""
+    """Model, text, progress, best result and status in a paragraph."""
     recipe, history = found.recipe, found.history
     data, tokens = recipe.data, ""
     if found.corpus:
@@ -115,7 +115,7 @@ def summary(found: Findings, sections: Sections) -> str:
     steps = f"step{'' if found.step == 1 else 's'} ({epochs})"
     described = recipe.model.described(recipe.objective.words)
     return (
-        f"{described} with {strong(f'{found.weights:,}')} weights, "
+        f"{described} with {strong(f'{found.weights:,}')} parameters, "
         f"trained on {strong(str(data.path or data.corpus))} "
         f"({tokens}a vocabulary of {len(found.tokenizer):,}; tokens are {TOKENS[data.tokens]}). "
         f"After {strong(f'{found.step:,}')} {steps} {best}. {status(found)}"
@@ -123,31 +123,32 @@ def summary(found: Findings, sections: Sections) -> str:
 
 
 def status(found: Findings) -> str:
-    """Whether training is done, as far as the folder can tell."""
+    """Whether training is finished, as far as the folder shows."""
     if found.going_on:
-        return "Training was still going on when this report was written."
+        return "Training was still running when this report was written."
     if found.finished:
         return "Training is finished."
     if not found.step:
-        return "Training has not come to its first checkpoint."
+        return "Training has not reached its first checkpoint."
     return "Training was interrupted before its end and can be resumed."
 
 
 def curve(found: Findings, sections: Sections) -> list[str]:
-    """The plot, and in words what cannot be read off it."""
+    """The plot, with a caption."""
     history = found.history
     if not found.plots.course:
         every = found.recipe.train.log_every
         return [paragraph(f"No loss has been recorded yet; there is a record every {every} steps.")]
     caption = [
-        "The training loss is a mean over the steps since the record before, with dropout if any.",
+        "The training loss is a mean over the steps since the previous record, with dropout if "
+        "any.",
         sections.panels(),
     ]
     if history.candidates:
         caption.append(
-            "The second panel has the validation losses of the iterate itself (raw) and of the "
-            "short and the long mean, to the scale of the second half of training; the third, how "
-            "many iterates are in the long mean."
+            "The second panel shows the validation losses of the iterate itself (raw) and of the "
+            "short and the long mean, at the scale of the second half of training; the third, the "
+            "number of iterates in the long mean."
         )
     if len(history.speed):
         caption.append(
@@ -161,7 +162,7 @@ def curve(found: Findings, sections: Sections) -> list[str]:
         caption.append(f"{name} at step {at}{meaning}.".capitalize())
     parts = [figure(found.plots.course, " ".join(caption))]
     if found.plots.after:
-        after = f"The validations from step {history.switch:,} on, to a scale of their own."
+        after = f"The validations from step {history.switch:,} on, at their own scale."
         parts.append(figure(found.plots.after, after))
     unused = found.recipe.averaging.unused([name for _, name in history.events])
     if unused and found.finished and not history.averaged:
@@ -170,17 +171,16 @@ def curve(found: Findings, sections: Sections) -> list[str]:
 
 
 def regularised(found: Findings, sections: Sections, name: str) -> list[str]:
-    """What the regulariser is, how it went, and what is wrong with it if anything is."""
+    """The regulariser's settings, curves and warnings."""
     settings = found.settings(name)
     weight = f" The regulariser's weight is {settings['weight']:g}." if "weight" in settings else ""
     if settings.get("phase_two") and settings.get("phase_two_weight"):
-        weight += f" That of phase two is {settings['phase_two_weight']:g}."
-    caption = "Each point is a mean over the steps since the record before."
+        weight += f" In phase two it is {settings['phase_two_weight']:g}."
+    caption = "Each point is a mean over the steps since the previous record."
     held_out = found.history.held_out.get(name, {})
     if held_out:
         caption += (
-            " Circles are of the validation split, without dropout: pairs that nothing was learnt "
-            "from."
+            " Circles show the validation split, without dropout: pairs that were not trained from."
         )
     return [
         paragraph(escape(ABOUT.get(name, "") + weight)),
@@ -194,8 +194,8 @@ def regularised(found: Findings, sections: Sections, name: str) -> list[str]:
 def quantity_table(
     term: str, quantities: Mapping[str, Series], held_out: Mapping[str, Series]
 ) -> str:
-    """What each quantity of the regulariser `term` is at the end of training so far, and at the
-    last validation on its split."""
+    """Each quantity of the regulariser `term`: its latest training mean, and its value at the last
+    validation."""
 
     def meaning(name: str) -> str:
         return escape(described(f"{term}/{name}").meaning)
@@ -229,7 +229,7 @@ def quantity_table(
 
 
 def further(found: Findings, sections: Sections) -> list[str]:
-    resume = ("Go on training", f"infolm train {sections.path} --resume")
+    resume = ("Resume training", f"infolm train {sections.path} --resume")
     return [
         commands([resume, *sections.commands()]),
         folded("The recipe, every value resolved", found.folder.recipe.read_text("utf-8")),

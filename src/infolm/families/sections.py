@@ -1,4 +1,4 @@
-"""What a report says of a run that only its family knows."""
+"""The family-specific part of a report."""
 
 import math
 import shlex
@@ -26,7 +26,7 @@ class Titled(NamedTuple):
 
 
 class Sections(ABC):
-    """A family's part of a report. What is not abstract may be left out."""
+    """A family's part of a report. Methods that are not abstract are optional."""
 
     def __init__(self, found: Findings) -> None:
         self.found, self.recipe = found, found.recipe
@@ -40,45 +40,45 @@ class Sections(ABC):
 
     @abstractmethod
     def best(self, loss: float) -> str:
-        """The best validation loss as what it is: 'perplexity is 62.1'."""
+        """The best validation loss in the family's words: 'perplexity is 62.1'."""
 
     def beyond(self, loss: float) -> str:
-        """What there is to add to it."""
+        """A suffix to it."""
         return ""
 
     def opening(self) -> Sequence[Titled]:
-        """What stands before the measurements."""
+        """Sections before the measurements."""
         return ()
 
     @abstractmethod
     def measured(self) -> Parts:
-        """What was measured of the model, or how it is."""
+        """The measurements, or how to make them."""
 
     def results(self) -> Sequence[Titled]:
-        """What stands between the measurements and the curves."""
+        """Sections between the measurements and the curves."""
         return ()
 
     @abstractmethod
     def panels(self) -> str:
-        """What the panels of the learning curve show, and how validation reads."""
+        """The caption of the learning curve: its panels, and how validation reads."""
 
     def regulariser(self, name: str) -> Parts:
-        """What was measured of a regulariser."""
+        """The measurements of a regulariser."""
         return []
 
     def samples(self) -> Parts | None:
-        """What the model writes, or why nothing; None where it never does."""
+        """Samples, or why there are none; None if the family generates no text."""
         return None
 
     @abstractmethod
     def commands(self) -> list[tuple[str, str]]:
-        """What else one can do with the run, and what to type."""
+        """Further commands on the run, with titles."""
 
     @property
     def longer(self) -> str:
         """How to train longer."""
         if not self.found.finished:
-            return f"train on ({code(f'infolm train {self.path} --resume')})"
+            return f"resume training ({code(f'infolm train {self.path} --resume')})"
         train = self.recipe.train
         key, limit = "max_steps", train.max_steps
         if limit is None or train.epochs <= self.found.history.epoch:
@@ -86,10 +86,8 @@ class Sections(ABC):
         return f"train longer ({code(f'train.{key}={2 * limit}')})"
 
     def not_measured(self) -> Parts:
-        """How to measure a model that is not."""
-        when = (
-            "" if self.found.history.best else ", once training has come to its first validation,"
-        )
+        """How to measure a model without measurements."""
+        when = "" if self.found.history.best else ", after the first validation,"
         command = code(f"infolm evaluate {self.path}")
         return [
             paragraph(f"The model has not been measured yet; this measures it{when}: {command}")
@@ -97,12 +95,12 @@ class Sections(ABC):
 
     @cached_property
     def path(self) -> str:
-        """The run's folder as one types it in a shell."""
+        """The run's folder, quoted for a shell."""
         return shlex.quote(str(self.found.folder.path))
 
 
 def drawn(note: str, texts: Sequence[str]) -> Parts:
-    """Samples, and what they are drawn from."""
+    """Samples, with a note on their distribution."""
     return [
         paragraph(note, "note"),
         *(f'<div class="sample">{escape(text.strip())}</div>' for text in texts),

@@ -34,15 +34,15 @@ from infolm.training.strategy import strategy
 
 
 def parameters(recipe: Recipe) -> int:
-    """How many parameters the recipe's model has, without making them or reading the corpus."""
+    """The number of parameters of the recipe's model, without building it or reading the corpus."""
     return recipe.model.parameters_of(types(recipe.data))
 
 
 def train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Report) -> float:
     """Train `recipe` in the folder `out`; returns the best validation loss in nats per token.
 
-    Nothing is written before the recipe, the text and the model have proved sound. With `resume`
-    a run that is there goes on from its last checkpoint, and a finished one is left as it is.
+    Nothing is written before the recipe, the text and the model are checked. With `resume` an
+    existing run resumes from its last checkpoint, and a finished one does not change.
 
     Started by torchrun, the processes train one model together, and the first of them writes.
     """
@@ -57,7 +57,7 @@ def _train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Re
     exists = processes.of_the_first(exists)
     if exists and not resume:
         raise InfolmError(
-            f"{out} exists already: add --resume to resume it, or name another with --out"
+            f"{out} exists already: add --resume to resume it, or name another folder with --out"
         )
     if exists and processes.first():
         RunFolder.existing(out)
@@ -65,7 +65,7 @@ def _train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Re
     begun = processes.of_the_first(begun)
     family = family_of(recipe)
     recipe = family.resolved(recipe, begun)
-    with processes.first_goes_ahead():  # and brings the text into its cache
+    with processes.first_goes_ahead():  # it prepares the cached text
         if exists:
             check_same(recipe, RunFolder(out))
             corpus = corpus_of(RunFolder(out), recipe, report)
@@ -78,7 +78,7 @@ def _train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Re
     refuse_giants(of_training(recipe, len(corpus.tokenizer), tokens))
     model = recipe.model.build(len(corpus.tokenizer), corpus.tokenizer)
     if len(corpus.splits["valid"].tokens) < 2:
-        raise InfolmError("the validation split needs at least two tokens: bring more text")
+        raise InfolmError("the validation split needs at least two tokens: give more text")
     family.check(recipe, corpus)
     if not begun and (said := family.start(recipe, model)):
         watcher.say(said)
@@ -92,7 +92,7 @@ def _train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Re
     run = _folder(out, exists, recipe, corpus)
     with run.locked():
         run.verify(*(path for path in run.defining if path != run.recipe))
-        text = recipe.as_yaml()  # a resumed run may have been given more epochs
+        text = recipe.as_yaml()  # a resumed run may have more epochs
         if text != run.manifest().recipe or text != run.recipe.read_text(encoding="utf-8"):
             run.keep(run.recipe, lambda path: path.write_text(text, encoding="utf-8"))
         loop = Loop(
@@ -127,7 +127,7 @@ def _train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Re
 
 
 def _finished(loop: Loop, recipe: Recipe, out: Path) -> str:
-    """That there is nothing left to train, and how to train longer."""
+    """A message that nothing is left to train, and how to train longer."""
     settings, epochs = recipe.train, loop.terms[0].feed.epoch
     longer = []
     if loop.stopped:
@@ -144,7 +144,7 @@ def _finished(loop: Loop, recipe: Recipe, out: Path) -> str:
 
 
 def _note_build(run: RunFolder, build: dict[str, str], begun: bool) -> str:
-    """Record which build of the cells trains the run; what is to be said if it is another one."""
+    """Record which build of the cells trains the run; returns a warning if it has changed."""
     manifest = run.manifest()
     before = manifest.native
     if before == build:
@@ -161,13 +161,13 @@ def _note_build(run: RunFolder, build: dict[str, str], begun: bool) -> str:
         if key != "library" or changed == ["library"]
     )
     return (
-        f"the cells are computed by another build than before ({told}): the run goes on soundly, "
-        "but its bytes may not be those that the former build would give"
+        f"the cells are computed by another build than before ({told}): the run resumes correctly, "
+        "but its bytes may differ from those of the former build"
     )
 
 
 def _cells(model: Model) -> str:
-    """By which path recurrent cells run, where the model has any."""
+    """The implementation of the recurrent cells, if the model has any."""
     cells = [module for module in model.modules() if isinstance(module, Cell)]
     return choose(next(cells[0].parameters()), steps=2) if cells else ""
 
@@ -180,11 +180,11 @@ def _plan(
     cells: str,
     out: Path,
 ) -> str:
-    """What training is going to do, in a line."""
+    """The training to come, in one line."""
     weights = sum(parameter.numel() for parameter in model.parameters())
     tokens, types = len(corpus.splits["train"].tokens), len(corpus.tokenizer)
     steps = recipe.train.max_steps
-    length = f"{steps:,} steps at most" if steps else f"{recipe.train.epochs:,} epochs"
+    length = f"at most {steps:,} steps" if steps else f"{recipe.train.epochs:,} epochs"
     pairs = [
         f"{term.name} on {term.feed.pairs:,} pairs of sentences, "
         for term in terms
@@ -193,14 +193,14 @@ def _plan(
     brought = f", with {recipe.brought}" if recipe.brought else ""
     parts = _parts_in_words(recipe)
     return (
-        f"{weights:,} weights, {corpus.name} ({tokens:,} tokens, {types:,} types), {length}, "
+        f"{weights:,} parameters, {corpus.name} ({tokens:,} tokens, {types:,} types), {length}, "
         f"{''.join(pairs)}on {model.device}{cells and f' ({cells} cells)'}{parts}, into {out}"
         f"{brought}"
     )
 
 
 def _parts_in_words(recipe: Recipe) -> str:
-    """How batches are divided, and what follows from it, where they are."""
+    """How batches are divided, and its consequences; empty if they are not."""
     count, accumulate = gather.processes()[1], recipe.train.accumulate
     words = f", {count} processes" if count > 1 else ""
     if count > 1 and recipe.train.strategy == "fully_shard":
@@ -214,7 +214,7 @@ def _parts_in_words(recipe: Recipe) -> str:
 
 
 def _folder(out: Path, exists: bool, recipe: Recipe, corpus: Corpus) -> RunFolder:
-    """The run's, made by the first process if need be."""
+    """The run's manifest, created by the first process if necessary."""
     with processes.first_goes_ahead():
         if processes.first() and not exists:
             _create(out, recipe, corpus)
@@ -222,7 +222,7 @@ def _folder(out: Path, exists: bool, recipe: Recipe, corpus: Corpus) -> RunFolde
 
 
 def _refuse_more_parts_than_columns(recipe: Recipe) -> None:
-    """Each part of a batch has a column of its own."""
+    """Check that each part of a batch has at least one column."""
     parts = gather.processes()[1] * recipe.train.accumulate
     least = {"feed.batch": (getattr(recipe.feed, "batch", parts), parts)}
     for name, each in recipe.regularisers.chosen().items():  # which compare columns
@@ -236,7 +236,7 @@ def _refuse_more_parts_than_columns(recipe: Recipe) -> None:
 
 
 def _create(out: Path, recipe: Recipe, corpus: Corpus) -> RunFolder:
-    """Make the run's folder whole under another name, then rename it into being."""
+    """Create the run's folder under a temporary name, then rename it."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         files.sweep(out.parent, out.name)
@@ -252,15 +252,18 @@ def _create(out: Path, recipe: Recipe, corpus: Corpus) -> RunFolder:
             os.replace(making, out)
         files.flush_folder(out.parent)
     except OSError as error:
-        raise RunError(f"{out} cannot be made ({error}): choose another --out") from error
+        raise RunError(f"{out} cannot be created ({error}): choose another --out") from error
     return RunFolder(out)
 
 
 def _start_from(source: Path, model: Model, terms: Sequence[Term], corpus: Corpus) -> str:
-    """Take the weights of another run, and what its regularisers learnt; says so."""
+    """Load the weights of another run and of its regularisers; returns a message."""
     run = RunFolder.existing(source)
     if Tokenizer.load(run.tokenizer).to_json() != corpus.tokenizer.to_json():
-        raise InfolmError(f"start_from: {source} has another vocabulary than this recipe's corpus")
+        raise InfolmError(
+            f"start_from: {source} has another vocabulary than this recipe's "
+            "corpus: choose another run"
+        )
     run.verify(run.tokenizer, run.model)
     checkpoint.load_weights(run.model, model)
     said = f"starting from {source}"
@@ -269,7 +272,7 @@ def _start_from(source: Path, model: Model, terms: Sequence[Term], corpus: Corpu
             continue
         if run.learner(term.name).exists():
             term.objective.load_state_dict(run.load_learner(term.name))
-            said += f", with what {term.name} learnt there"
+            said += f", with the {term.name} trained there"
         else:
-            said += f"; {term.name} begins anew, as that run had none"
+            said += f"; {term.name} starts untrained, as that run had none"
     return said

@@ -54,7 +54,7 @@ def test_weights_from_elsewhere_are_refused():
 
 def test_encoders_do_not_race():
     recipe = load_recipe("infoword/demo").model_copy(update={"data": DataConfig(corpus="ptb")})
-    with pytest.raises(InfolmError, match="gives the next token no probability"):
+    with pytest.raises(InfolmError, match="has no next-token probabilities"):
         check_recipe(recipe)
 
 

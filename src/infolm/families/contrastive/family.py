@@ -24,10 +24,10 @@ from infolm.training.loop import Validation
 
 @FAMILIES.register
 class ContrastiveFamily(Family):
-    """Measured by the objective: how well it tells what is hidden."""
+    """Measured by the objective: how well the encoder predicts hidden tokens."""
 
     kind = "encoder"
-    a = "an encoder, which predicts only what is hidden from it"
+    a = "an encoder, which predicts only hidden tokens"
     per = "pair"
     run = EncoderRun
 
@@ -50,9 +50,9 @@ class ContrastiveFamily(Family):
         return EncoderSections(found)
 
     def resolved(self, recipe: Recipe, begun: bool) -> Recipe:
-        """With the sizes of the BERT that the encoder starts from, if there is one.
+        """The recipe with the sizes of the BERT that the encoder starts from, if there is one.
 
-        A run that has begun has them already, and can do without the folder.
+        A run that has started has them already, and does not need the folder.
         """
         model = cast(EncoderConfig, recipe.model)
         folder = model.checkpoint
@@ -65,8 +65,8 @@ class ContrastiveFamily(Family):
         found, length = model.resolved(), getattr(recipe.feed, "length", 0)
         if length > found.length and recipe.feed.gives != "windows":
             raise InfolmError(
-                f"feed.length is {length}, and the BERT in {folder} reads {found.length} tokens at "
-                "most: lower it"
+                f"feed.length is {length}, and the BERT in {folder} reads at most {found.length} "
+                "tokens: lower feed.length"
             )
         return recipe.model_copy(update={"model": found})
 

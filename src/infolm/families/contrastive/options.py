@@ -1,4 +1,4 @@
-"""The options of an encoder: it is measured by its objective, and writes nothing."""
+"""The options of an encoder: it is measured by its objective, and generates nothing."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ from infolm.families.options import EVALUATING, GENERATING, EvaluateOptions, Gen
 
 ENCODES = "{} is an encoder, which is measured by its objective alone: leave this out"
 WRITES_NONE = (
-    "{} is an encoder, which reads text and writes none: take a run of a language model, or "
+    "{} is an encoder, which generates no text: choose a run of a language model, or "
     "fine-tune this one with `infolm finetune`"
 )
 
@@ -14,7 +14,7 @@ WRITES_NONE = (
 @EVALUATING.register
 @dataclass(frozen=True, kw_only=True)
 class EncoderEvaluateOptions(EvaluateOptions):
-    """The splits alone."""
+    """Only the splits."""
 
     kind = "encoder"
     foreign = ENCODES
@@ -23,7 +23,7 @@ class EncoderEvaluateOptions(EvaluateOptions):
 @GENERATING.register
 @dataclass(frozen=True, kw_only=True)
 class EncoderGenerateOptions(GenerateOptions):
-    """None are of use: see `WRITES_NONE`."""
+    """No option applies: see `WRITES_NONE`."""
 
     kind = "encoder"
     foreign = WRITES_NONE

@@ -1,4 +1,4 @@
-"""An encoder in a report: what it was measured by, what its curves show."""
+"""An encoder's part of a report: its measurements and curves."""
 
 from collections.abc import Sequence
 from html import escape
@@ -15,18 +15,18 @@ from infolm.objectives.encoding import EncoderObjectiveConfig
 from infolm.reports.page import number, paragraph, strong
 
 NOTHING = 0.1
-"""Nats, per hidden word or pair, that are next to nothing."""
+"""Nats per hidden word or pair below which nothing was learnt."""
 
 
 class EncoderSections(Sections):
-    """Measured by its objective; it writes nothing."""
+    """An encoder's sections; it generates no text."""
 
     @property
     def objective(self) -> EncoderObjectiveConfig:
         return cast(EncoderObjectiveConfig, self.recipe.objective)
 
     def verdict(self, loss: float) -> str:
-        """Beside the words' frequencies, or by the bound on the information."""
+        """Compared with the words' frequencies, or by the bound on the information."""
         corpus, contrasts = self.found.corpus, self.found.history.contrasts
         if self.objective.of_all_words and corpus is not None:
             entropy = frequencies(
@@ -46,11 +46,11 @@ class EncoderSections(Sections):
         if contrasts is None or not len(contrasts.information):
             return f"The best validation loss is {strong(number(loss, 3))} nats."
         nats = float(contrasts.information.values.max())
-        numbers = f"(InfoNCE is {number(nats, 2)} nats, a bound from below)"
+        numbers = f"(InfoNCE is {number(nats, 2)} nats, a lower bound)"
         if nats < NOTHING:
-            told = "what belongs together is not distinguished from what does not"
+            told = "true pairs are not distinguished from random ones"
             return f"{strong('Nothing learnt yet')}: {told} {numbers}; {self.longer}."
-        told = "what belongs together is distinguished from what does not"
+        told = "true pairs are distinguished from random ones"
         return f"{strong('It has learnt')}: {told} {numbers}."
 
     def best(self, loss: float) -> str:
@@ -63,13 +63,13 @@ class EncoderSections(Sections):
         return encoder_table(measurements) if measurements else self.not_measured()
 
     def panels(self) -> str:
-        said = "The first panel has the cross entropy of telling what is true from what is not"
+        said = "The first panel shows the cross entropy of distinguishing true from random ones"
         if self.objective.ngrams:
-            said += "; the second the validation loss, in which that of n-grams has its weight"
+            said += "; the second the validation loss, which includes the weighted loss of n-grams"
         return (
-            f"{said}. Information is InfoNCE, a bound from below that is at most ln of the number "
-            "of candidates; thin lines are of training. Validation reads its split in batches as "
-            "of training, the same each time."
+            f"{said}. Information is InfoNCE, a lower bound that is at most ln of the number "
+            "of candidates; thin lines show training. Validation reads its split in batches as "
+            "in training, the same each time."
         )
 
     def commands(self) -> list[tuple[str, str]]:
@@ -87,13 +87,13 @@ class EncoderSections(Sections):
 
 
 def frequencies(counts: npt.NDArray[np.int64]) -> float:
-    """The entropy of drawing types as often as they were counted, in nats."""
+    """The entropy of the unigram distribution with these counts, in nats."""
     shares = counts[counts > 0] / counts.sum()
     return float(-(shares * np.log(shares)).sum())
 
 
 def encoder_table(measurements: Sequence[Measurement]) -> list[str]:
-    """Every measurement by split, and how it was counted."""
+    """Every measurement by split, with its convention."""
     groups = []
     for split in dict.fromkeys(m.split for m in measurements):
         rows = [

@@ -1,4 +1,4 @@
-"""A run of an encoder opened for use: measured by its own objective."""
+"""A run of an encoder, measured by its own objective."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -32,7 +32,8 @@ class EncoderRun(Run):
     @classmethod
     def refusal(cls, run: Run) -> str:
         return (
-            f"is a run of model.kind {run.recipe.model.kind}: take one whose model.kind is encoder"
+            f"is a run of model.kind {run.recipe.model.kind}: choose one whose model.kind is "
+            "encoder"
         )
 
     @property
@@ -41,12 +42,12 @@ class EncoderRun(Run):
 
     @property
     def item(self) -> str:
-        """What the objective's loss is a mean over."""
+        """The unit that the objective's loss is averaged over."""
         return self.objective.item
 
     @property
     def method(self) -> str:
-        """What the objective tells the true one from."""
+        """The objective's candidates besides the true one."""
         return self.objective.rivals(self.recipe.feed)
 
     @property

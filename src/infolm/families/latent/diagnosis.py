@@ -1,8 +1,8 @@
-"""Whether the codes of a model have collapsed, and what to try if so.
+"""Diagnosis of posterior collapse, with remedies.
 
-A posterior has collapsed where q(z | x) is the same for every sentence x: a code then tells nothing
-of its sentence, and the decoder is a language model that does without it (Bowman et al. 2015).
-An encoder can also tell all sentences apart and the decoder make nothing of it.
+A posterior has collapsed if q(z | x) is the same for every sentence x: a code then carries no
+information about its sentence, and the decoder is a language model that ignores it (Bowman et al.
+2015). An encoder can also distinguish all sentences while the decoder ignores the code.
 """
 
 import math
@@ -20,35 +20,35 @@ from infolm.objectives.vae import VaeConfig
 from infolm.objectives.vq import VqConfig
 
 NOTHING = 0.1
-"""Nats, per sentence: a mean KL below this is no more than a decoder can lose in a single word, and
-a code that makes its sentence likelier by less than this is one that the decoder does not read."""
+"""Nats per sentence. A mean KL below this is what a decoder can lose in a single word; a decoder
+whose sentence gains less than this from its code ignores the code."""
 ERRORS = 2.0
-"""What is within so many standard errors of nothing cannot be distinguished from it."""
+"""A value within this many standard errors of zero cannot be distinguished from zero."""
 SAME = 0.1
-"""Of the reconstructions that there could be: fewer different ones, and the decoder writes much the
-same from all codes."""
+"""Share of possible reconstructions: with fewer different ones, the decoder writes much the same
+from all codes."""
 SLIGHT = 0.05
-"""Of BLEU: reconstructions that are nearer to their own sentences by less are so by nothing."""
+"""Least difference in BLEU by which reconstructions are nearer to their own sentences."""
 LITTLE = 1.0
-"""Nats: what tells less cannot say which of three sentences it is of (ln 3 = 1.1)."""
+"""Nats: a code with less information cannot identify one of three sentences (ln 3 = 1.1)."""
 FEW = 0.1
 """Below this share of active units most of the code is idle."""
 HALF = 0.5
-"""Of the ceiling: information beyond this is no sign of a collapse, however few units carry it. Of
-the information: a decoder that gains less makes little of its code."""
+"""Share of the ceiling: with more information there is no collapse, however few units carry it.
+Share of the information: a decoder that gains less makes little use of its code."""
 FULL = 0.95
-"""Of the ceiling: from here on the number of sentences is the limit, not the code."""
+"""Share of the ceiling above which the number of sentences is the limit, not the code."""
 FAST = 0.9
-"""Decay of a codebook's running means that follow the encoder in some ten steps."""
+"""Decay of a codebook's running means that follow the encoder within about ten steps."""
 MANY = 16
-"""Codes of a sentence beyond which the thesis sees little gain."""
+"""Codes per sentence beyond which the thesis sees little gain."""
 NEAR_FLOOR = 0.5
-"""Nats by which the mean of ln sigma^2 may be above its floor and still be called at it."""
+"""Nats above its floor at which the mean of ln sigma^2 still counts as at the floor."""
 Verdict = Literal["collapsed", "partly collapsed", "hardly read", "undecided", "healthy"]
 
 
 class Diagnosis(NamedTuple):
-    """sentence: for a person; what one types stands between backticks."""
+    """sentence: for people; commands and settings are in backticks."""
 
     verdict: Verdict
     sentence: str
@@ -60,22 +60,21 @@ def latent_of(recipe: Recipe) -> AnyLatentConfig:
 
 
 def has_distribution(recipe: Recipe) -> bool:
-    """Whether codes have one; those of an auto-encoder are points."""
+    """Whether codes have a distribution; those of an auto-encoder are points."""
     return cast(LatentObjectiveConfig, recipe.objective).has_distribution
 
 
 def diagnosis(picture: Picture, recipe: Recipe, reading: Reading | None = None) -> Diagnosis:
-    """Whether the posterior has collapsed, by what, and what to try.
+    """Whether the posterior has collapsed, the evidence, and remedies.
 
     collapsed: the mutual information cannot be distinguished from 0, the mean KL, which is never
-    less than it, is below `NOTHING`, or the decoder does not read the code. The last can befall
-    narrow posteriors too: an encoder that tells every sentence from every other is no use to a
-    decoder that does not listen.
-    partly collapsed: less than `HALF` of what can be seen, and `LITTLE` or in `FEW` units.
-    hardly read: the encoder tells sentences apart, and the decoder makes little of it; see
-    `unread` and `same_for_all`.
-    undecided: the sentences are too few to distinguish nothing from `LITTLE` or more.
-    A verdict against a model asks for `ERRORS` standard errors, so few sentences do not condemn it.
+    less than it, is below `NOTHING`, or the decoder does not read the code. The last can happen
+    with narrow posteriors too: the encoder distinguishes all sentences, but the decoder ignores the
+    code. partly collapsed: less than `HALF` of the ceiling, and `LITTLE` or in `FEW` units. hardly
+    read: the encoder distinguishes sentences, but the decoder makes little use of it; see `unread`
+    and `same_for_all`.
+    undecided: the sentences are too few to distinguish zero from `LITTLE` or more.
+    A negative verdict requires `ERRORS` standard errors, so too few sentences never cause one.
     """
     verdict = _verdict(picture, reading)
     if not has_distribution(recipe):
@@ -125,17 +124,17 @@ def _verdict_of_points(picture: Picture, reading: Reading | None) -> Verdict:
 
 
 def _amount(nats: Mean, nothing: float) -> Literal["none", "unclear", "some"]:
-    """Whether there is more than `nothing`; unclear where it may be none, or `LITTLE` and more."""
+    """Whether the value exceeds `nothing`; unclear if it may be zero or `LITTLE` and more."""
     if nats.value - ERRORS * nats.stderr > nothing:
         return "some"
     return "none" if nats.value + ERRORS * nats.stderr < LITTLE else "unclear"
 
 
 def unread(picture: Picture) -> bool:
-    """Whether the decoder gains less than `HALF` of what a code tells of its sentence.
+    """Whether the decoder gains less than `HALF` of the code's information about its sentence.
 
-    If p(x | z) were q's own posterior of sentences, the gain would be I(x; z) and, since another's
-    code then misleads, the divergence the other way round besides:
+    If p(x | z) were q's own posterior of sentences, the gain would be I(x; z) plus the reverse
+    divergence, since another sentence's code then misleads:
 
         E ln p(x | z) - E_x E_z ln p(x | z) = KL(q(x, z) || q(x) q(z)) + KL(q(x) q(z) || q(x, z))
     """
@@ -145,8 +144,8 @@ def unread(picture: Picture) -> bool:
 
 def same_for_all(reading: Reading) -> bool:
     """Whether the decoder writes much the same whatever the code: fewer than `SAME` of the
-    reconstructions are different, or they are no nearer to their own sentences than to others, the
-    difference of BLEU being within `ERRORS` of 0 and of less than `SLIGHT`."""
+    reconstructions differ, or they are no nearer to their own sentences than to others (a
+    difference in BLEU within `ERRORS` standard errors of 0 and below `SLIGHT`)."""
     value, error = reading.difference
     no_nearer = value <= ERRORS * error and value + ERRORS * error < SLIGHT
     return reading.distinct < SAME or no_nearer
@@ -168,7 +167,7 @@ def mean_log_variance(picture: Picture) -> float:
 
 
 def at_floor(picture: Picture, recipe: Recipe) -> bool:
-    """Whether q(z | x) has a variance, and is as narrow as the recipe lets it be."""
+    """Whether q(z | x) has a variance, and it is at the recipe's floor."""
     latent = latent_of(recipe)
     if latent.classes or not has_distribution(recipe):
         return False
@@ -190,19 +189,20 @@ def _active(picture: Picture) -> str:
 def _collapsed(picture: Picture) -> str:
     if picture.information > ERRORS * picture.information_error and picture.mean_kl >= NOTHING:
         return (
-            "The posterior has collapsed: the encoder tells sentences apart, but the decoder does "
-            f"not listen, as a sentence is only {heard(picture).value:.2f} nats likelier given its "
+            "The posterior has collapsed: the encoder distinguishes sentences, but the decoder "
+            f"ignores the code, as a sentence is only {heard(picture).value:.2f} nats likelier "
+            "given its "
             "own code than given another's."
         )
     return (
         f"The posterior has collapsed: {_told(picture)} about its sentence, the mean KL from the "
-        f"prior is {picture.mean_kl:.2f} nats and {_active(picture)}, so the decoder does without "
+        f"prior is {picture.mean_kl:.2f} nats and {_active(picture)}, so the decoder ignores "
         "the code."
     )
 
 
 def _told_apart(picture: Picture) -> str:
-    return f"The encoder tells sentences apart ({_told(picture)} about its sentence)."
+    return f"The encoder distinguishes sentences ({_told(picture)} about its sentence)."
 
 
 def _hardly_read(picture: Picture, reading: Reading | None) -> str:
@@ -227,7 +227,7 @@ def _undecided(picture: Picture) -> str:
     return (
         f"{picture.sentences:,} sentences are too few to say whether the posterior has collapsed: "
         f"{_told(picture)} about its sentence, which is {nats:.1f} ± {error:.1f} nats likelier "
-        "given its own code than given another's. Bring a longer validation split."
+        "given its own code than given another's. Use a longer validation split."
     )
 
 
@@ -271,7 +271,7 @@ def _of_points(picture: Picture) -> str:
 
 def _of_entries(picture: Picture, verdict: Verdict) -> str:
     opening = (
-        "The code is the nearest entries of codebooks, of which nothing is left open, so it always "
+        "The code is the nearest entries of codebooks, chosen deterministically, so it always "
         f"costs {picture.mean_kl:.2f} nats; "
     )
     nats = heard(picture)
@@ -288,10 +288,10 @@ def _of_entries(picture: Picture, verdict: Verdict) -> str:
 
 def _floored(recipe: Recipe) -> str:
     floor = cast(GaussianConfig, latent_of(recipe)).least_log_variance
-    why = ", as the loss of MIM is the smaller the narrower it is" if _is_mim(recipe) else ""
+    why = ", as the loss of MIM falls with the variance" if _is_mim(recipe) else ""
     return (
         f"The variance of q(z|x) is at its floor (`model.latent.least_log_variance={floor:g}`)"
-        f"{why}: codes are all but points, so read MELBO and the reconstructions rather than KL "
+        f"{why}: codes are almost points, so read MELBO and the reconstructions rather than KL "
         "and ELBO."
     )
 
@@ -301,11 +301,11 @@ def _is_mim(recipe: Recipe) -> bool:
 
 
 Remedy = tuple[str, str]
-"""What it is, and the overrides that switch it on."""
+"""A remedy in words, and the overrides that switch it on."""
 
 
 def remedies(recipe: Recipe) -> list[Remedy]:
-    """What was published against a collapse and the recipe does not do yet."""
+    """Published remedies against a collapse that the recipe does not use yet."""
     return REMEDIES.get(recipe.objective.kind, _of_decoder)(recipe)
 
 
@@ -315,12 +315,12 @@ def _of_vae(recipe: Recipe) -> list[Remedy]:
     found = []
     if objective.kl.schedule != "cyclical":
         cycles = f"objective.kl.schedule=cyclical objective.kl.steps={objective.kl.steps}"
-        found.append(("a KL weight that rises from 0 again and again", cycles))
+        found.append(("a cyclical KL weight", cycles))
     if not objective.free_bits.nats:
         free = "objective.free_bits.nats=5 objective.free_bits.per=sentence"
-        found.append(("some nats of KL that cost nothing", free))
+        found.append(("free bits: some nats of KL without cost", free))
     if not objective.lagging:
-        found.append(("an encoder that may catch up", "objective.lagging=true"))
+        found.append(("more encoder updates (lagging inference)", "objective.lagging=true"))
     if latent.batch_norm is None:
         found.append(("normalised means", "model.latent.batch_norm=0.6"))
     found.append(("a lower KL weight", f"objective.kl.weight={objective.kl.weight / 2:g}"))
@@ -329,7 +329,8 @@ def _of_vae(recipe: Recipe) -> list[Remedy]:
 
 
 def _of_monte_carlo(recipe: Recipe) -> list[Remedy]:
-    """More weight for the mutual information; an estimator, and samples, that see more of it."""
+    """More weight for the mutual information, and estimators or sample counts that see more of
+    it."""
     objective, latent = cast(MonteCarloConfig, recipe.objective), latent_of(recipe)
     asked = {
         "none": ("a weight for the information", "objective.augment=kl objective.lambda=0.3"),
@@ -344,7 +345,7 @@ def _of_monte_carlo(recipe: Recipe) -> list[Remedy]:
         vimco = f"objective.estimator=vimco objective.samples={samples}"
         found.append(("a gradient with less noise", vimco))
     if objective.samples < MANY:
-        found.append(("more codes of a sentence", f"objective.samples={samples}"))
+        found.append(("more codes per sentence", f"objective.samples={samples}"))
     return [*found, *_of_decoder(recipe)]
 
 
@@ -359,12 +360,12 @@ def _of_decoder(recipe: Recipe) -> list[Remedy]:
     if recipe.model.longest is not None:  # a model of single symbols
         return [("longer training", f"train.epochs={2 * recipe.train.epochs}")]
     words = min(cast(SentenceConfig, recipe.model).decoder.dropout.embedding + 0.25, 0.75)
-    what = "longer training, or a decoder that is told fewer of the words before"
+    what = "longer training, or more dropout of the decoder's input words"
     return [(what, f"model.decoder.dropout.embedding={words:g}")]
 
 
 REMEDIES = {"vae": _of_vae, "monte-carlo": _of_monte_carlo, "vq": _of_vq}
-"""By the objective's kind; against all others, those of the decoder."""
+"""By the objective's kind; for all others, the decoder's."""
 
 
 def _advice(recipe: Recipe) -> str:

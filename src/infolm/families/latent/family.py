@@ -24,7 +24,7 @@ from infolm.training.loop import Validation
 
 @FAMILIES.register
 class LatentFamily(Family):
-    """Measured by the objective, which bounds the likelihood or adds to it what codes are to be."""
+    """Measured by the objective, which bounds the likelihood or adds terms for the codes to it."""
 
     kind = "latent"
     a = "a model of single sentences with a latent code"
@@ -35,8 +35,8 @@ class LatentFamily(Family):
         found = {split: feed.lines(corpus, split) for split in ("train", "valid", "test")}
         if len(found["valid"]) < 2:
             raise InfolmError(
-                "the validation split needs at least two sentences with a word in them: bring more "
-                "text, a sentence a line"
+                "the validation split needs at least two non-empty sentences: give more "
+                "text, one sentence per line"
             )
         longest = recipe.model.longest
         for split, text in found.items():
@@ -44,7 +44,7 @@ class LatentFamily(Family):
                 raise InfolmError(
                     f"model.kind {recipe.model.kind} reads lines of one word, and line "
                     f"{text.lengths.argmax() + 1:,} of the {split} split has "
-                    f"{text.lengths.max()}: take model.kind sentence, or a text of single words "
+                    f"{text.lengths.max()}: choose model.kind sentence, or a text of single words "
                     "such as data.corpus=uniform"
                 )
 
@@ -73,7 +73,7 @@ class LatentFamily(Family):
     def opened(self, recipe: Recipe, model: LatentModel) -> None:
         objective = cast(LatentObjectiveConfig, recipe.objective)
         if not objective.has_distribution:
-            # Nothing has taught its variance: a code drawn from q is the mean, as near as may be.
+            # Its variance is untrained: a code drawn from q is almost the mean.
             latent = cast(GaussianLatent, model.latent)
             nn.init.zeros_(latent.log_variance.weight)
             nn.init.constant_(latent.log_variance.bias, latent.config.least_log_variance)

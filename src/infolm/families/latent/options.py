@@ -18,19 +18,17 @@ from infolm.families.options import (
 
 PANEL = "Models with a latent code"
 NO_TEXT = "{} is a model of single sentences and reads no running text: leave this out"
-NO_CODE = "{} has no latent code: take a run whose model.kind is sentence, or leave this out"
+NO_CODE = "{} has no latent code: choose a run whose model.kind is sentence, or leave this out"
 Z = Literal["mean", "sampled"]
 Z_HELP = (
     "Codes of --rank, --interpolate and --answer: the means of q(z | x), or drawn from it, as in "
     "the paper."
 )
 
-OF_RANK = Needs(
-    lambda o: o.rank, "--z sampled is of the codes that answers are ranked by: add --rank"
-)
+OF_RANK = Needs(lambda o: o.rank, "--z sampled is for --rank: add --rank")
 OF_WAYS = Needs(
     lambda o: o.interpolate or o.answer,
-    "--z sampled is of --interpolate and --answer: add one of them",
+    "--z sampled is for --interpolate and --answer: add one of them",
 )
 
 
@@ -48,8 +46,8 @@ class LatentEvaluateOptions(EvaluateOptions):
     rank: Annotated[
         Path | None,
         Option(
-            "Rank candidate answers to the questions of a file instead: in SQuAD's format, or "
-            "lines of question, answer, 1 or 0, between tabs.",
+            "Instead, rank candidate answers to the questions of a file in SQuAD's format, or with "
+            "tab-separated lines of question, answer, 1 or 0.",
             metavar="FILE",
             panel=PANEL,
         ),
@@ -61,7 +59,7 @@ class LatentEvaluateOptions(EvaluateOptions):
     codes: Annotated[
         int,
         Option(
-            "Codes a sentence of the importance-weighted bound.",
+            "Codes per sentence in the importance-weighted bound.",
             least=1,
             most=1_000_000,
             panel=PANEL,
@@ -70,7 +68,7 @@ class LatentEvaluateOptions(EvaluateOptions):
     nz: Annotated[
         int,
         Option(
-            "Codes a sentence of reconstruction, ELBO and MELBO, the paper's N_z.",
+            "Codes per sentence in reconstruction, ELBO and MELBO, the paper's N_z.",
             least=1,
             most=1_000_000,
             panel=PANEL,
@@ -79,7 +77,7 @@ class LatentEvaluateOptions(EvaluateOptions):
     sentences: Annotated[
         int,
         Option(
-            "Sentences at most of the importance-weighted bound, drawn from the split.",
+            "Maximum sentences of the importance-weighted bound, drawn from the split.",
             least=2,
             panel=PANEL,
         ),
@@ -87,7 +85,7 @@ class LatentEvaluateOptions(EvaluateOptions):
     bleu_words: Annotated[
         Literal["likeliest", "sampled"],
         Option(
-            "Words of the reconstructions that BLEU reads: the likeliest, or drawn from p(x | z).",
+            "Words of the reconstructions for BLEU: the likeliest, or drawn from p(x | z).",
             panel=PANEL,
         ),
     ] = "likeliest"
@@ -95,8 +93,9 @@ class LatentEvaluateOptions(EvaluateOptions):
     competitor: Annotated[
         float | None,
         Option(
-            "How many sentences it takes until MELBO is no better than another model's loss, in "
-            "nats per sentence.",
+            "Find the number of sentences at which MELBO equals another model's loss, given in "
+            "nats "
+            "per sentence.",
             metavar="NLL",
             panel=PANEL,
         ),
@@ -116,7 +115,7 @@ class LatentGenerateOptions(SamplingOptions):
         *("interpolate", "reconstruct", "perturb", "neighbours", "answer"),
         *("deviation", "aggregated"),
     )
-    """What may be wanted besides samples from the prior, one at a time."""
+    """The alternatives to samples from the prior, one at a time."""
 
     interpolate: Annotated[
         tuple[str, str] | None,
@@ -125,7 +124,7 @@ class LatentGenerateOptions(SamplingOptions):
     steps: Annotated[
         int,
         Option(
-            "Of --interpolate: sentences, both ends among them.",
+            "With --interpolate: number of sentences, including both ends.",
             least=2,
             most=100_000,
             panel=PANEL,
@@ -133,7 +132,7 @@ class LatentGenerateOptions(SamplingOptions):
     ] = 9
     reconstruct: Annotated[
         Path | None,
-        Option("Write the sentences of a file anew, a line each.", metavar="FILE", panel=PANEL),
+        Option("Reconstruct the sentences of a file, one per line.", metavar="FILE", panel=PANEL),
     ] = None
     perturb: Annotated[
         str | None,
@@ -141,26 +140,28 @@ class LatentGenerateOptions(SamplingOptions):
     ] = None
     scale: Annotated[
         float,
-        Option("Of --perturb: times the standard deviation of the code.", least=0, panel=PANEL),
+        Option(
+            "With --perturb: multiplies the standard deviation of the code.", least=0, panel=PANEL
+        ),
     ] = 10.0
     neighbours: Annotated[
         str | None,
         Option(
-            "Training sentences whose codes are nearest to this one's.",
+            "Find the training sentences whose codes are nearest to this one's.",
             metavar="SENTENCE",
             panel=PANEL,
         ),
     ] = None
     answer: Annotated[
         str | None,
-        Option("Write short, middling and long answers.", metavar="QUESTION", panel=PANEL),
+        Option("Write a short, a medium and a long answer.", metavar="QUESTION", panel=PANEL),
     ] = None
     deviation: Annotated[
         float | None,
         Option(
             "Samples from Gaussian codes of N(0, deviation^2).",
             least=0,
-            usual="1, the prior's; 0.1 of MIM",
+            usual="1, the prior's; 0.1 for MIM",
             panel=PANEL,
         ),
     ] = None
@@ -171,30 +172,32 @@ class LatentGenerateOptions(SamplingOptions):
     sampled: Annotated[
         bool,
         Option(
-            "Draw words, where else the likeliest are taken; so do --temperature and the like.",
+            "Draw words instead of taking the likeliest; --temperature and the like imply it.",
             panel=PANEL,
         ),
     ] = False
     longest: Annotated[
         int | None,
         Option(
-            "Most tokens of a sentence.", least=1, most=10_000, usual="as in training", panel=PANEL
+            "Maximum tokens of a sentence.",
+            least=1,
+            most=10_000,
+            usual="as in training",
+            panel=PANEL,
         ),
     ] = None
-    unknown: Annotated[
-        bool, Option("Read words that the vocabulary lacks as <unk>.", panel=PANEL)
-    ] = False
+    unknown: Annotated[bool, Option("Read unknown words as <unk>.", panel=PANEL)] = False
     z: Annotated[Z, Option(Z_HELP, panel=PANEL, needs=(OF_WAYS,))] = "mean"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         usual = {field.name: field.default for field in fields(self)}
         if sum(getattr(self, way) != usual[way] for way in self.ways) > 1:
-            raise InfolmError(f"one at a time of {', '.join(map(flag, self.ways))}")
+            raise InfolmError(f"give only one of {', '.join(map(flag, self.ways))}")
 
     @property
     def drawing(self) -> bool:
-        """Whether words are drawn, and not the likeliest taken."""
+        """Whether words are drawn instead of taking the likeliest."""
         return (
             self.sampled
             or self.temperature != 1

@@ -1,4 +1,4 @@
-"""The codes of a model as inline SVGs, in the look of the learning curve."""
+"""Plots of a model's codes as inline SVGs, in the style of the learning curve."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from infolm.reports.page import COLOURS
 
 BINS = 50
 TAIL = 0.01
-"""The share of a histogram's values, at either end, that has no say in the axis."""
+"""The share of a histogram's values, at either end, that is outside the axis."""
 IDLE = COLOURS["raw"][0]
 
 Array = npt.NDArray[np.float64]
@@ -24,8 +24,8 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LatentPlots:
-    """Each an SVG: KL by unit, the histograms of figure 3, and those of figures 5 and 6; the first
-    empty where the code is a point, the last where there is no prior either."""
+    """SVGs: KL by unit, the histograms of figure 3, and those of figures 5 and 6. The first is
+    empty if the code is a point, the last if there is no prior either."""
 
     dimensions: str = ""
     histograms: str = ""
@@ -33,8 +33,8 @@ class LatentPlots:
 
 
 def draw_latent(picture: Picture, point: bool, prior: bool = True) -> LatentPlots:
-    """All that there is to draw. Codes that are points have no distribution given a sentence; if
-    they have no `prior` either, there is no bound, but the likelihoods alone."""
+    """Draw all plots. Codes that are points have no distribution given a sentence; if they have no
+    `prior` either, there is no bound, only the likelihoods."""
     with matplotlib.rc_context(STYLE):
         return LatentPlots(
             "" if point else _dimensions(picture),
@@ -44,10 +44,10 @@ def draw_latent(picture: Picture, point: bool, prior: bool = True) -> LatentPlot
 
 
 def span(groups: Sequence[Array]) -> tuple[float, float]:
-    """An axis that has all of every group but its tails.
+    """An axis that shows every group without its tails.
 
-    A few codes of a narrow posterior can be a million nats off, and would flatten all the rest. A
-    single value has one nat of room.
+    A few codes of a narrow posterior can be a million nats off, and would flatten the rest. A
+    single value gets a range of one nat.
     """
     finite = [group[np.isfinite(group)] for group in groups]
     ends = np.array([np.quantile(group, (TAIL, 1 - TAIL)) for group in finite if len(group)])

@@ -1,4 +1,4 @@
-"""A model with a latent code in a report: its codes, and what comes back from them."""
+"""A latent-variable model's part of a report: its codes and reconstructions."""
 
 import re
 from collections.abc import Sequence
@@ -31,13 +31,13 @@ from infolm.objectives.monte_carlo import MonteCarloConfig
 from infolm.objectives.sentence import LatentObjectiveConfig
 from infolm.reports.page import code, figure, folded, number, paragraph, strong
 
-if TYPE_CHECKING:  # it needs matplotlib, and only a report with pictures does
+if TYPE_CHECKING:  # it needs matplotlib, as only reports do
     from infolm.families.latent.picture import LatentPlots
 
 RECONSTRUCTIONS, INTERPOLATION = 5, 9
-"""Sentences of the validation split that are written anew, and the steps between two of them."""
+"""Reconstructed sentences of the validation split, and the steps of an interpolation."""
 READ = 200
-"""Sentences that are written anew to see what the decoder makes of their codes."""
+"""Sentences reconstructed to see whether the decoder uses their codes."""
 SPLITS = {"train": "training split", "valid": "validation split", "test": "test split"}
 GLANCE = (
     "elbo_perplexity",
@@ -49,13 +49,13 @@ GLANCE = (
     "bleu_nearest",
     "bleu_sampled",
 )
-"""Those that stand at the top of the report, where they are measured."""
-WRITTEN = {  # what a reconstruction is written from: a name, and what it is
+"""The metrics at the top of the report, if they are measured."""
+WRITTEN = {  # sources of a reconstruction: a name and a description
     "mean": ("the mean", "from the mean of q(z|x)"),
     "likeliest": ("likeliest", "from the likeliest classes"),
     "nearest": ("nearest", "from the nearest entries of the codebooks"),
     "drawn": ("a draw", "from a draw of q(z|x)"),
-    "10 times": ("tenfold", "from one with ten times the deviation"),
+    "10 times": ("tenfold", "from a draw with ten times the standard deviation"),
 }
 KL_CAPTION = (
     "KL divergence of q(z|x) from the prior by dimension of the code, the largest first. A unit is "
@@ -64,31 +64,31 @@ KL_CAPTION = (
 )
 KL_OF_CLASSES_CAPTION = (
     "KL divergence of q(z|x) from the prior by variable of the code, the largest first. A unit is "
-    "active if its class tells more than 0.01 nats of a sentence."
+    "active if its class carries more than 0.01 nats about a sentence."
 )
 HISTOGRAM_CAPTION = (
-    "How likely a sentence is given its own code and given another's, and where a code is drawn "
-    "from a distribution, how likely the code is given its own sentence and another. The less the "
-    "two overlap, the more a code tells (figure 3 of Livne et al. 2020). Each histogram is to its "
-    "own height; the outermost hundredth of either, on both sides, is beyond the axis."
+    "Log-likelihood of a sentence given its own code and given another's; if codes are drawn "
+    "from a distribution, also of a code given its own sentence and another. The less the two "
+    "overlap, the more information a code carries (figure 3 of Livne et al. 2020). Each histogram "
+    "is scaled to its own height; the outer 1% of each, on both sides, is beyond the axis."
 )
 BOUNDS_CAPTION = (
     "Left, the loss that MELBO allows when it is computed from fewer of the sentences, with a band "
-    "of one deviation over random choices of them (figure 5 of Livne et al. 2020). Right, the "
-    "bounds on ln p(x) of single sentences, dashed their means (figure 6); the outermost hundredth "
-    "of either, on both sides, is beyond the axis."
+    "of one standard deviation over random choices of them (figure 5 of Livne et al. 2020). "
+    "Right, the "
+    "bounds on ln p(x) of single sentences, with dashed means (figure 6); the outer 1% "
+    "of each, on both sides, is beyond the axis."
 )
 Row = tuple[str, str, str, str]
-"""A name, a value, its error, and a unit or what else there is to say."""
+"""A name, a value, its error, and a unit or note."""
 
 
 @dataclass(frozen=True, eq=False)
 class LatentFindings:
     """reconstructions: from each of `scales`, which are keys of `WRITTEN`. interpolation: sentences
-    written on the way from one code to another, ends included. samples: written from codes of
-    N(0, deviation^2), or of classes drawn uniformly, which no sentence has; of an auto-encoder
-    none. reading: of more sentences written anew, what the decoder makes of codes; None of single
-    words, of which the likelihood says all."""
+    decoded between two codes, ends included. samples: decoded from codes of N(0, deviation^2), or
+    of classes drawn uniformly; None for an auto-encoder. reading: statistics of more
+    reconstructions; None for single words, where the likelihood is enough."""
 
     picture: Picture
     reconstructions: Sequence[Reconstruction]
@@ -100,7 +100,7 @@ class LatentFindings:
 
 
 class LatentSections(Sections):
-    """Whether the codes are any use, and what is written from them."""
+    """Whether the codes are useful, and what is decoded from them."""
 
     @property
     def objective(self) -> LatentObjectiveConfig:
@@ -108,8 +108,8 @@ class LatentSections(Sections):
 
     @cached_property
     def codes(self) -> LatentFindings | None:
-        """What the codes of the validation split are like, and what the best weights write from
-        codes; None where there are no weights yet, or no corpus."""
+        """Statistics of the validation split's codes, and texts decoded from codes with the best
+        weights; None if there are no weights yet, or no corpus."""
         corpus, folder = self.found.corpus, self.found.folder
         if corpus is None or not folder.model.exists():
             return None
@@ -121,11 +121,11 @@ class LatentSections(Sections):
             return f"Nothing is known of the codes: {self._unknown}."
         found = diagnosis(self.codes.picture, self.recipe, self.codes.reading).verdict
         told = {
-            "collapsed": "the decoder does without the code",
-            "partly collapsed": "the code tells little of its sentence",
-            "hardly read": "the decoder makes little of the code",
-            "undecided": "the validation split has too few sentences to tell what the code holds",
-            "healthy": "the code tells sentences apart, and the decoder reads it",
+            "collapsed": "the decoder ignores the code",
+            "partly collapsed": "the code carries little information about its sentence",
+            "hardly read": "the decoder makes little use of the code",
+            "undecided": "the validation split has too few sentences to judge the code",
+            "healthy": "the code distinguishes sentences, and the decoder uses it",
         }[found]
         advice = ""
         if found not in ("healthy", "undecided"):
@@ -165,34 +165,37 @@ class LatentSections(Sections):
 
     def samples(self) -> Parts:
         if self.codes is None:
-            return [paragraph("There are no weights to write with before the first validation.")]
+            return [paragraph("There are no weights to generate with before the first validation.")]
         if not self.codes.samples:
             return [paragraph("An auto-encoder has no distribution of codes to draw from.")]
         note = f"The likeliest words, from codes drawn from N(0, {self.codes.deviation:g}²)."
         if latent_of(self.recipe).classes:
-            note = "The likeliest words, from codes whose classes are drawn, each as likely."
+            note = "The likeliest words, from codes whose classes are drawn uniformly."
         return drawn(note, self.codes.samples)
 
     def panels(self) -> str:
         config, codes = self.objective, self.found.history.codes
         if latent_of(self.recipe).certain:
             return (
-                "Both losses are bounds: what a sentence costs given its code, and the code itself."
+                "Both losses are bounds: the loss of a sentence given its code, plus the cost of "
+                "the code."
             )
         if config.kind == "monte-carlo":
             config = cast(MonteCarloConfig, config)
             said = (
-                f"The first panel has the bound on the loss with {config.samples:,} "
-                f"code{'s'[: config.samples != 1]} a sentence; the second the validation loss, in "
-                "which what codes tell has the weight that the objective gives it."
+                f"The first panel shows the bound on the loss with {config.samples:,} "
+                f"code{'s'[: config.samples != 1]} per sentence; the second the validation loss, "
+                "in "
+                "which the codes' information has the objective's weight."
             )
             told = (
-                "the estimate of what a code tells of its sentence under the model's own posterior"
+                "the estimated information of a code about its sentence under the model's own "
+                "posterior"
             )
         else:
             said = (
-                "The first panel has the loss of a sentence given its code; the second the "
-                "validation loss, to which the objective adds what it asks of codes."
+                "The first panel shows the loss of a sentence given its code; the second the "
+                "validation loss, which includes the objective's terms for codes."
             )
             told = "the mutual information of sentence and code"
         if not codes or not len(codes.kl):
@@ -206,17 +209,20 @@ class LatentSections(Sections):
         write = f"infolm generate {self.path}"
         return [
             ("Measure", f"infolm evaluate {self.path}"),
-            ("Write the samples", f"{write} --num {SAMPLES} --seed {SAMPLE_SEED}"),
-            ("Write sentences anew", f"{write} --reconstruct FILE"),
-            ("Go between two", f'{write} --interpolate "one" "another" --steps {INTERPOLATION}'),
+            ("Generate the samples", f"{write} --num {SAMPLES} --seed {SAMPLE_SEED}"),
+            ("Reconstruct sentences", f"{write} --reconstruct FILE"),
+            (
+                "Interpolate between two",
+                f'{write} --interpolate "one" "another" --steps {INTERPOLATION}',
+            ),
             ("Find its neighbours", f'{write} --neighbours "one"'),
         ]
 
 
 def of_run(run: LatentRun, text: Lines) -> LatentFindings:
-    """What the codes of a text are like, and what the weights write from some of them."""
+    """Statistics of a text's codes, and texts decoded from some of them."""
     chosen = some(text, RECONSTRUCTIONS, SAMPLE_SEED)
-    longest = 2 * int(chosen.lengths.max())  # a spoilt code may have no end
+    longest = 2 * int(chosen.lengths.max())  # a perturbed code may never end
     writer = run.writer(seed=SAMPLE_SEED, longest=longest, unknown=True)
     first, second = (run.tokenizer.decode(chosen[i]) for i in (0, -1))
     return LatentFindings(
@@ -231,7 +237,7 @@ def of_run(run: LatentRun, text: Lines) -> LatentFindings:
 
 
 def read_anew(run: LatentRun, lines: Lines) -> Reading:
-    """What the decoder makes of the codes of sentences."""
+    """Statistics of the decoder's reconstructions."""
     longest = int(lines.lengths.max())
     written = reconstruct(run.model, lines, MEAN, GREEDY, longest, SAMPLE_SEED)
     anew, sentences = ([each.tolist() for each in side] for side in (written, lines))
@@ -247,7 +253,7 @@ def latent_plots(found: LatentFindings, recipe: Recipe) -> "LatentPlots":
 
 
 def glance(found: LatentFindings, recipe: Recipe, measurements: Sequence[Measurement]) -> str:
-    """The table at the top: what the picture shows, and what was measured on the test split, or
+    """The table at the top: the statistics of the codes, and the measurements on the test split, or
     else on the validation split."""
     picture, of = found.picture, f"of {len(found.picture.active):,}"
     nats, error = heard(picture)
@@ -282,7 +288,7 @@ def glance(found: LatentFindings, recipe: Recipe, measurements: Sequence[Measure
 
 
 def _read(reading: Reading) -> list[Row]:
-    """What the decoder writes from codes."""
+    """The rows on reconstructions."""
     own, others, of = reading.bleu, reading.shuffled, f"{reading.sentences:,} sentences"
     return [
         ("different reconstructions", f"{reading.written:,}", "", f"of {of}"),
@@ -292,7 +298,7 @@ def _read(reading: Reading) -> list[Row]:
 
 
 def _headline(recipe: Recipe, measurements: Sequence[Measurement]) -> list[Measurement]:
-    """What is shown at the top, all of one split, in the order of `GLANCE`."""
+    """The measurements at the top, all of one split, in the order of `GLANCE`."""
     for split in reversed(SPLITS):
         here = [
             m
@@ -306,14 +312,14 @@ def _headline(recipe: Recipe, measurements: Sequence[Measurement]) -> list[Measu
 
 
 def shown(recipe: Recipe, measurements: Sequence[Measurement]) -> list[Measurement]:
-    """The measurements that mean something for the recipe's objective."""
+    """The measurements that are meaningful for the recipe's objective."""
     if has_distribution(recipe):
         return list(measurements)
     return [m for m in measurements if not m.metric.startswith(OF_DISTRIBUTIONS)]
 
 
 def _rows(measurements: Sequence[Measurement]) -> list[Row]:
-    """Of one split. What was measured by several methods says which."""
+    """The rows of one split; a metric measured by several methods names the method."""
     metrics = [m.metric for m in measurements]
     rows = []
     for m in measurements:
@@ -343,7 +349,7 @@ def latent_section(
     measurements: Sequence[Measurement],
     path: str,
 ) -> list[str]:
-    """All that a report says of the codes. path: of the run, as one types it."""
+    """The report's part on the codes. path: of the run, as typed in a shell."""
     verdict, sentence = diagnosis(found.picture, recipe, found.reading)
     parts = [
         paragraph(f"{strong(f'{verdict.capitalize()}.')} {_with_code(sentence)}"),
@@ -362,17 +368,16 @@ def latent_section(
 
 
 def _with_code(sentence: str) -> str:
-    """Plain text to HTML, what stands between backticks as code."""
+    """Plain text to HTML, with backticks as code."""
     return re.sub("`([^`]*)`", r"<code>\1</code>", escape(sentence))
 
 
 def reconstruction_section(found: LatentFindings) -> list[str]:
-    """What comes back from the codes of sentences, and what lies between two of them."""
+    """Reconstructions, and an interpolation between two sentences."""
     names, sources = zip(*(WRITTEN[scale] for scale in found.scales), strict=True)
     parts = [
         paragraph(
-            "Sentences of the validation split, and what the decoder writes from their codes: "
-            f"{', '.join(sources)}.",
+            f"Sentences of the validation split, and their reconstructions: {', '.join(sources)}.",
             "note",
         )
     ]
@@ -383,9 +388,9 @@ def reconstruction_section(found: LatentFindings) -> list[str]:
     if found.interpolation:
         last = max(len(found.interpolation) - 1, 1)
         shares = [f"{i / last:.0%}" for i in range(len(found.interpolation))]
-        way = "At equal steps on the way from one code to another:"
+        way = "At equal steps from one code to another:"
         if len(found.picture.classes):
-            way = "On the way from one code to another, a variable after the other:"
+            way = "From one code to another, one variable at a time:"
         parts += [
             paragraph(way, "note"),
             _listed(list(zip(shares, found.interpolation, strict=True))),
@@ -399,7 +404,7 @@ def _listed(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def latent_table(recipe: Recipe, measurements: Sequence[Measurement]) -> list[str]:
-    """Every measurement that means something, by split, and how each was counted."""
+    """Every meaningful measurement by split, with its convention."""
     here = shown(recipe, measurements)
     splits = {
         split: [m for m in here if m.split == split]

@@ -1,4 +1,4 @@
-"""A run of a model with a latent code opened for use: measured, written with, compared."""
+"""A run of a model with a latent code: evaluation, generation, neighbours."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -54,11 +54,11 @@ from infolm.objectives.sentence import LatentObjectiveConfig
 
 NO_SAMPLES = (
     "samples and --perturb need a distribution of codes, and an auto-encoder learns none: "
-    "take a run of objective.kind mim or vae"
+    "choose a run of objective.kind mim or vae"
 )
 NO_WIDTH = (
-    "Gaussian codes have a width, and classes have none: take --aggregated, --interpolate or plain "
-    "samples, or a run whose model.latent.kind is gaussian"
+    "only Gaussian codes have a width, and this run's codes are classes: use --aggregated, "
+    "--interpolate or plain samples, or choose a run whose model.latent.kind is gaussian"
 )
 CODES = {
     "mean": "the mean of q(z | x)",
@@ -66,7 +66,7 @@ CODES = {
     "nearest": "the nearest entries of the codebooks",
     "drawn": "a code drawn from q(z | x)",
 }
-"""What a sentence is written anew from."""
+"""The codes that a sentence can be reconstructed from."""
 
 
 @dataclass(frozen=True)
@@ -78,15 +78,15 @@ class LatentRun(Run):
     @property
     def unscored(self) -> str:
         return (
-            f"{self.folder.path} has a latent code, so that the probability of a text is an "
-            "integral over codes: `infolm evaluate` gives bounds on it; to score each token take a "
+            f"{self.folder.path} has a latent code, so the probability of a text is an "
+            "integral over codes: `infolm evaluate` gives bounds on it; to score tokens, choose a "
             "run of a language model"
         )
 
     @classmethod
     def refusal(cls, run: Run) -> str:
         return (
-            f"has no latent code, its model being of kind {run.recipe.model.kind}: take a run "
+            f"has no latent code, since its model.kind is {run.recipe.model.kind}: choose a run "
             "whose model.kind is sentence, such as one of sentence-mim/demo"
         )
 
@@ -100,22 +100,20 @@ class LatentRun(Run):
 
     @property
     def has_distribution(self) -> bool:
-        """Whether codes have a distribution, given a sentence and without; an auto-encoder's have
-        none."""
+        """Whether codes have a distribution and a prior; an auto-encoder's have neither."""
         return self.objective.has_distribution
 
     def check_distribution(self, option: str) -> None:
-        """Refuse an option that draws codes, where they are points."""
+        """Refuse an option that draws codes if they are points."""
         if not self.has_distribution or self.model.config.latent.certain:
             raise InfolmError(
                 f"{option} draws codes from q(z | x), and the codes of {self.folder.path} are "
-                "points: leave it out, or take a run of objective.kind mim or vae"
+                "points: leave it out, or choose a run of objective.kind mim or vae"
             )
 
     @property
     def scales(self) -> dict[str, float]:
-        """What a sentence can be written anew from, by name, as the scales of
-        `generation.latent`."""
+        """The codes for reconstructions, by name, as the scales of `generation.latent`."""
         latent = self.model.config.latent
         scales = {latent.middle: MEAN}
         if self.has_distribution and not latent.certain:
@@ -126,8 +124,8 @@ class LatentRun(Run):
 
     @property
     def deviation(self) -> float:
-        """Of the codes N(0, deviation^2) that samples are written from: the prior's, but for MIM,
-        whose codes are not spread like the prior, what the paper takes (appendix D.3)."""
+        """The standard deviation of the codes N(0, deviation^2) of samples: the prior's; for MIM,
+        whose codes are not spread like the prior, the paper's value (appendix D.3)."""
         return self.objective.spread
 
     def lines(self, split: str) -> Lines:
@@ -141,7 +139,8 @@ class LatentRun(Run):
         longest: int | None = None,
         unknown: bool = False,
     ) -> SentenceWriter:
-        """From text to text; longest: tokens of what is written, as in training if not given."""
+        """Encodes and decodes texts; longest: maximum tokens of a decoded text, by default as in
+        training."""
         return SentenceWriter(
             self.model,
             self.tokenizer,
@@ -153,13 +152,13 @@ class LatentRun(Run):
         )
 
     def different_codes(self, lines: Lines) -> int | None:
-        """How many codes in the middle of q(z | x) the sentences have; None of Gaussian ones, which
-        are as many as the sentences."""
+        """The number of different codes at the centre of q(z | x); None for Gaussian codes, which
+        all differ."""
         if self._gaussian:
             return None
         return len(encoded(self.model, lines).places.unique(dim=0))
 
-    # -- what is measured -------------------------------------------------------------------
+    # -- evaluation -------------------------------------------------------------------------
 
     def measure(self, options: LatentEvaluateOptions, report: Report) -> Evaluation:
         """Bounds, codes and reconstructions of the splits, or the ranking of a file's answers; kept
@@ -180,7 +179,7 @@ class LatentRun(Run):
         weightings = self._weightings(settings, report)
         for split in options.splits:
             lines = self.lines(split)
-            # The codes of training sentences are in the prior that is made of them.
+            # The aggregated prior contains the codes of the training sentences themselves.
             fair = [w for w in weightings if split != "train" or w.prior.source is None]
             found, said = latent_measurements(
                 self.model, lines, split, settings, fair, not self.has_distribution, report
@@ -193,9 +192,9 @@ class LatentRun(Run):
     def _reconstructions(
         self, lines: Lines, split: str, settings: LatentSettings, report: Report
     ) -> list[Measurement]:
-        """BLEU of the sentences written anew, from the middle of q(z | x) and from a draw of it. Of
-        the former also what tells them from a text that is the same for all codes: BLEU beside
-        another sentence, and the share of different ones."""
+        """BLEU of reconstructions from the centre of q(z | x) and from a draw. For the former also
+        two controls that show whether the code is used: BLEU against another sentence, and the
+        share of different ones."""
         scales = {name: scale for name, scale in self.scales.items() if scale != PERTURBED}
         words, method = "the likeliest words", METHOD
         decoding = GREEDY
@@ -205,7 +204,7 @@ class LatentRun(Run):
         sentences = [sentence.tolist() for sentence in lines]
         results: list[Measurement] = []
         for done, (name, scale) in enumerate(scales.items()):
-            report(f"writing the {split} split anew", done, len(scales))
+            report(f"reconstructing the {split} split", done, len(scales))
             longest, seed = self.feed.longest, settings.seed
             found = reconstruct(self.model, lines, scale, decoding, longest, seed)
             written = [sentence.tolist() for sentence in found]
@@ -218,9 +217,9 @@ class LatentRun(Run):
         return results
 
     def _weightings(self, settings: LatentSettings, report: Report) -> list[Weighting]:
-        """What codes are weighed by. Of Gaussian ones N(0, 1) and the aggregated posterior of the
-        training sentences as the prior, with the proposal, and of the latter the width, that is
-        best on the validation split; of categorical ones the uniform prior. Of points, none."""
+        """The priors of codes. Gaussian codes: N(0, 1) and the aggregated posterior of the training
+        sentences, with the proposal (and for the latter the width) that is best on the validation
+        split. Categorical codes: the uniform prior. Points: none."""
         latent = self.model.config.latent
         if latent.certain or not self.has_distribution:
             return []
@@ -247,13 +246,13 @@ class LatentRun(Run):
         ]
 
     def _rank(self, path: Path, options: LatentEvaluateOptions, report: Report) -> Evaluation:
-        """Which candidate of each question in a file is the right answer: by the codes, by the
-        words that it shares with the question, by its length, by chance."""
+        """Rank the candidate answers of each question in a file: by the codes, by the words shared
+        with the question, by length, by chance."""
         sampled = options.z == "sampled"
         if not self.model.ends or not self._gaussian:
             raise InfolmError(
-                f"answers are ranked by Gaussian codes of sentences, which {self.folder.path} has "
-                "not: take a run with model.kind sentence and model.latent.kind gaussian"
+                f"answers are ranked by Gaussian codes of sentences, and {self.folder.path} has "
+                "none: choose a run with model.kind sentence and model.latent.kind gaussian"
             )
         questions, notes = read_questions(path)
         stage = partial(report, "ranking answers")
@@ -274,7 +273,7 @@ class LatentRun(Run):
         measurement.keep(self.folder.measurements, results)
         return Evaluation(results)
 
-    # -- what is written --------------------------------------------------------------------
+    # -- generation -------------------------------------------------------------------------
 
     def write(self, options: LatentGenerateOptions, report: Report) -> Writing:
         """Sentences from codes."""
@@ -311,7 +310,7 @@ class LatentRun(Run):
         return _lines(texts, [{"text": text} for text in texts])
 
     def _written_anew(self, writer: SentenceWriter, path: Path) -> Writing:
-        """The sentences of a file, from the middle of q(z | x) and from elsewhere in it."""
+        """Reconstruct the sentences of a file, from the centre of q(z | x) and from draws."""
         scales = self.scales
         lines = writer.read(read_sentences(path))
         found = writer.reconstruct(lines, list(scales.values()))
@@ -332,7 +331,7 @@ class LatentRun(Run):
         """Training sentences whose codes are nearest, with their distances."""
         stage = partial(report, "encoding the train split")
         (near,) = writer.neighbours([sentence], self.lines("train"), num, stage)
-        digits = 3 if self._gaussian else 0  # where it is a number of variables
+        digits = 3 if self._gaussian else 0  # a distance of classes counts variables
         shown = [f"{each.distance:8.{digits}f}  {each.sentence}" for each in near]
         texts = [each.sentence for each in near]
         return Writing(texts, [each._asdict() for each in near], "\n".join(shown))

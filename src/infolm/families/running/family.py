@@ -21,12 +21,12 @@ from infolm.objectives.base import Objective
 from infolm.training.loop import Validation
 
 WARM_UP = 70
-"""Tokens that each parallel stream of validation reads before it counts."""
+"""Tokens that each parallel stream of validation reads before counting."""
 CHUNK = 70
-"""Tokens read at a time where the feed does not say how many."""
+"""Tokens read at a time if the feed does not set it."""
 
 SAMPLE_TOKENS = 40
-"""Of a text that is written at a validation."""
+"""Tokens of a sample written at a validation."""
 
 
 @FAMILIES.register

@@ -15,34 +15,35 @@ from infolm.families.options import (
     Seed,
 )
 
-METHODS, WRITTEN, TALK = "Methods", "What the model writes", "Talk"
+METHODS, WRITTEN, TALK = "Methods", "Generated text", "Interaction"
 TUNE, TUNED = "tune", "tuned"
-"""Requests for settings found on the validation split: now, or before if they still hold."""
+"""Requests for settings tuned on the validation split: now, or before if still valid."""
 
 OF_CACHE = Needs(lambda o: o.cache, "--words compares with the cache: add --cache")
 OF_DYNAMIC = Needs(
     lambda o: o.dynamic,
-    "--segment, --dynamic-rule, --dynamic-mean and --dynamic-statistics are of dynamic "
+    "--segment, --dynamic-rule, --dynamic-mean and --dynamic-statistics are for dynamic "
     "evaluation: add --dynamic",
 )
 OF_RMS = Needs(
     lambda o: o.dynamic_rule == "rms",
-    "--dynamic-mean and --dynamic-statistics are of the rule rms: leave out --dynamic-rule sgd",
+    "--dynamic-mean and --dynamic-statistics are for the rule rms: leave out --dynamic-rule sgd",
 )
-OF_MC = Needs(lambda o: o.mc, "--mc-rate is of Monte Carlo dropout: add --mc 200")
+OF_MC = Needs(lambda o: o.mc, "--mc-rate is for Monte Carlo dropout: add --mc 200")
 OF_MC_DYNAMIC = Needs(
     lambda o: o.mc and o.dynamic,
-    "--mc-adaptation is of Monte Carlo dropout with dynamic evaluation: add --mc 200 --dynamic",
+    "--mc-adaptation is for Monte Carlo dropout with dynamic evaluation: add --mc 200 --dynamic",
 )
 OF_TEMPERATURE = Needs(
     lambda o: o.temperature,
-    "--tempering is of the softmax's temperature: add --temperature",
+    "--tempering is for the softmax's temperature: add --temperature",
 )
 OF_TEXT = Needs(
-    lambda o: o.writes, "--generated and --real are of what the model writes: add --reverse"
+    lambda o: o.writes,
+    "--generated and --real are for --reverse and --mi: add one, such as --reverse",
 )
-OF_REVERSE = Needs(lambda o: o.reverse, "--yardstick is of the reverse perplexity: add --reverse")
-OF_MI = Needs(lambda o: o.mi, "--stride is of the mutual information: add --mi")
+OF_REVERSE = Needs(lambda o: o.reverse, "--yardstick is for the reverse perplexity: add --reverse")
+OF_MI = Needs(lambda o: o.mi, "--stride is for the mutual information: add --mi")
 
 OF_ONE = Needs(lambda o: o.num == 1, "--stream and --interactive write one text: leave out --num")
 OF_NO_PROMPT = Needs(
@@ -52,12 +53,12 @@ NO_OWN = Needs(
     lambda o: not (o.writes or o.episodic or o.words),
     "--text measures another text: leave out --episodic, --words, --reverse and --mi",
 )
-OF_OTHER = Needs(lambda o: o.text is not None, "--field is of another text: add --text FILE")
+OF_OTHER = Needs(lambda o: o.text is not None, "--field is for --text: add --text FILE")
 
 Cache = Annotated[
     str | None,
     Option(
-        "With a neural cache, tuned on the validation split unless given.",
+        "Use a neural cache; tuned on the validation split without a value.",
         metavar="[tune|WINDOW,LAMBDA,THETA]",
         alone=TUNED,
     ),
@@ -67,7 +68,7 @@ Cache = Annotated[
 @EVALUATING.register
 @dataclass(frozen=True, kw_only=True)
 class LanguageEvaluateOptions(EvaluateOptions):
-    """What is measured besides the static model; None, 0 or False: not that.
+    """The measurements besides the static model; None, 0 or False skips one.
 
     temperature, dynamic, cache, mc_rate: TUNE, TUNED or values.
     """
@@ -77,7 +78,7 @@ class LanguageEvaluateOptions(EvaluateOptions):
     text: Annotated[
         str | None,
         Option(
-            "Instead of the run's own splits, another text, or another corpus by its name.",
+            "Measure another text or corpus instead of the run's own splits.",
             metavar="FILE|CORPUS",
             needs=(NO_OWN,),
         ),
@@ -85,19 +86,19 @@ class LanguageEvaluateOptions(EvaluateOptions):
     field: Annotated[
         str,
         Option(
-            "The field of JSON lines, or the column of Parquet, that --text is.", needs=(OF_OTHER,)
+            "With --text: the field of JSON lines, or the column of Parquet.", needs=(OF_OTHER,)
         ),
     ] = "text"
     chunk: Annotated[
         int, Option("Tokens read at a time; the result does not depend on it.", least=1)
     ] = 200
     streams: Annotated[
-        int, Option("Read so many parts side by side: faster, approximate.", least=1)
+        int, Option("Read this many parts in parallel: faster, approximate.", least=1)
     ] = 1
     temperature: Annotated[
         str | None,
         Option(
-            "With the softmax at this temperature, tuned unless given.",
+            "Set the temperature of the softmax; tuned without a value.",
             metavar="[tune|VALUE]",
             panel=METHODS,
             alone=TUNED,
@@ -106,7 +107,7 @@ class LanguageEvaluateOptions(EvaluateOptions):
     tempering: Annotated[
         Literal["mixture", "expert"],
         Option(
-            "--temperature of the mixture of softmaxes, or within each of them.",
+            "Apply --temperature to the mixture of softmaxes, or within each of them.",
             panel=METHODS,
             needs=(OF_TEMPERATURE,),
         ),
@@ -114,7 +115,8 @@ class LanguageEvaluateOptions(EvaluateOptions):
     dynamic: Annotated[
         str | None,
         Option(
-            "With weights that learn from the text as they go on, tuned unless given.",
+            "Dynamic evaluation: adapt the weights to the text while reading; tuned without a "
+            "value.",
             metavar="[tune|RATE,DECAY[,EPSILON]]",
             panel=METHODS,
             alone=TUNED,
@@ -127,9 +129,9 @@ class LanguageEvaluateOptions(EvaluateOptions):
     segment: Annotated[
         int | None,
         Option(
-            "Tokens from one update of --dynamic to the next.",
+            "Tokens between updates of --dynamic.",
             least=1,
-            usual="tuned; 20, or 50 characters, with values given",
+            usual="tuned; with values given 20, or 50 characters",
             panel=METHODS,
             needs=(OF_DYNAMIC,),
         ),
@@ -146,7 +148,7 @@ class LanguageEvaluateOptions(EvaluateOptions):
     dynamic_statistics: Annotated[
         str,
         Option(
-            "Rule rms: RMS is of so many batches of the training split, or of all, of COLUMNS "
+            "Rule rms: RMS over this many batches of the training split, or all, of COLUMNS "
             "x STEPS tokens (Melis: all,1024).",
             metavar="BATCHES[,COLUMNS[,STEPS]]",
             panel=METHODS,
@@ -156,7 +158,7 @@ class LanguageEvaluateOptions(EvaluateOptions):
     mc: Annotated[
         int,
         Option(
-            "With probabilities averaged over so many dropout masks.",
+            "Average probabilities over this many dropout masks.",
             metavar="MASKS",
             least=0,
             most=10_000,
@@ -166,7 +168,7 @@ class LanguageEvaluateOptions(EvaluateOptions):
     mc_rate: Annotated[
         str,
         Option(
-            "Times the dropout rates, in --mc.",
+            "With --mc: multiplies the dropout rates.",
             metavar="[tune|FACTOR]",
             panel=METHODS,
             alone=TUNED,
@@ -184,28 +186,34 @@ class LanguageEvaluateOptions(EvaluateOptions):
     ] = "own"
     seed: Seed = 1
     cache: Cache = None
-    episodic: Annotated[bool, Option("Each sentence by itself, the state starting anew.")] = False
+    episodic: Annotated[bool, Option("Read each sentence by itself, from the initial state.")] = (
+        False
+    )
     words: Annotated[
         int,
         Option(
-            "Show so many words that the cache helps and hurts most.", least=0, needs=(OF_CACHE,)
+            "Show the words that the cache helps and hurts most, this many of each.",
+            least=0,
+            needs=(OF_CACHE,),
         ),
     ] = 0
-    baseline: Annotated[bool, Option("Also a Kneser-Ney 5-gram model of the same text.")] = False
+    baseline: Annotated[
+        bool, Option("Also measure a Kneser-Ney 5-gram model of the same text.")
+    ] = False
     reverse: Annotated[
         bool,
         Option(
-            "Reverse perplexity: that of a fresh model which has learnt from its text.",
+            "Reverse perplexity: that of a new model trained on generated text.",
             panel=WRITTEN,
         ),
     ] = False
-    mi: Annotated[bool, Option("Mutual information of passages of its text.", panel=WRITTEN)] = (
-        False
-    )
+    mi: Annotated[
+        bool, Option("Mutual information of segments of generated text.", panel=WRITTEN)
+    ] = False
     generated: Annotated[
         int,
         Option(
-            "How long its text is.",
+            "Tokens of the generated text.",
             metavar="TOKENS",
             least=1,
             most=100_000_000,
@@ -216,7 +224,7 @@ class LanguageEvaluateOptions(EvaluateOptions):
     real: Annotated[
         bool,
         Option(
-            "Also the same of as many tokens of the training text, to compare.",
+            "Also measure as many tokens of the training text, to compare.",
             panel=WRITTEN,
             needs=(OF_TEXT,),
         ),
@@ -224,7 +232,7 @@ class LanguageEvaluateOptions(EvaluateOptions):
     yardstick: Annotated[
         str,
         Option(
-            "Size of the fresh model of --reverse.",
+            "Size of the new model of --reverse.",
             metavar="[LAYERSx]UNITS",
             panel=WRITTEN,
             needs=(OF_REVERSE,),
@@ -233,7 +241,7 @@ class LanguageEvaluateOptions(EvaluateOptions):
     stride: Annotated[
         int | None,
         Option(
-            "From pair to pair that --mi learns from; those read share no token.",
+            "Tokens between training pairs of --mi; test pairs share no token.",
             metavar="TOKENS",
             least=1,
             usual="15",
@@ -244,7 +252,7 @@ class LanguageEvaluateOptions(EvaluateOptions):
 
     @property
     def shared(self) -> bool:
-        """Streams are dealt out to the processes; nothing else is."""
+        """Only streams are divided among the processes."""
         return self.streams > 1 and not (self.writes or self.baseline)
 
     @property
@@ -254,22 +262,22 @@ class LanguageEvaluateOptions(EvaluateOptions):
 
 
 MOST_TOKENS = 100_000_000
-"""Of all samples together: they are in memory until the last is written."""
+"""Maximum tokens of all samples together: they stay in memory until the last is done."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Prompted(Options):
-    """What the text begins with. A base of its own, so that help lists it first."""
+    """The prompt. A separate base class, so that help lists it first."""
 
-    prompt: Annotated[str, Option("Text to go on from; none: a new line.")] = ""
-    no_echo: Annotated[bool, Option("Do not print the prompt before what follows it.")] = False
+    prompt: Annotated[str, Option("Text to continue; none starts a new line.")] = ""
+    no_echo: Annotated[bool, Option("Do not print the prompt.")] = False
     stream: Annotated[
-        bool, Option("Print the text while it is written.", panel=TALK, needs=(OF_ONE,))
+        bool, Option("Print the text while it is generated.", panel=TALK, needs=(OF_ONE,))
     ] = False
     interactive: Annotated[
         bool,
         Option(
-            "Read prompts, a line each, until an empty line or the end.",
+            "Read prompts, one per line, until an empty line or the end.",
             panel=TALK,
             needs=(OF_ONE, OF_NO_PROMPT),
         ),
@@ -291,6 +299,7 @@ class LanguageGenerateOptions(SamplingOptions, _Prompted):
         if self.num * self.tokens > MOST_TOKENS:
             raise InfolmError(
                 f"{self.num:,} samples of {self.tokens:,} tokens are {self.num * self.tokens:,} "
-                f"tokens, and one command writes {MOST_TOKENS:,} at most: lower --num or --tokens, "
-                "and take another --seed for more"
+                f"tokens, and one command generates at most {MOST_TOKENS:,}: lower --num or "
+                "--tokens, "
+                "and use another --seed for more"
             )

@@ -1,4 +1,4 @@
-"""A language model of running text in a report."""
+"""A language model's part of a report."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -35,16 +35,16 @@ BASELINE_TOKENS = 10_000_000
 COLUMNS = ("perplexity", "nll", "bits_per_character", "bits_per_byte", "nll_above_entropy")
 """Metrics of the table, from left to right."""
 FAR, EQUAL = 0.2, 0.02
-"""Nats per token by which models are far apart, and within which they are as good as each other:
-a fifth and a fiftieth of the perplexity."""
+"""Nats per token by which models are far apart, and within which they are equally good: a fifth and
+a fiftieth of the perplexity."""
 OF_TEXTS = ("reverse_perplexity", "mutual_information", "mutual_information_shuffled")
-"""Metrics of what the model writes."""
+"""Metrics of generated text."""
 OF_CRITIC = tuple(f"{CRITIC}{name}" for name in suite.OF_CRITIC)
 """Metrics of a regulariser's critic."""
 
 
 class LanguageSections(Sections):
-    """known: the language that the text was drawn from, where it is known; true: its own losses."""
+    """known: the language that the text was drawn from, if known; true: its own losses."""
 
     def __init__(self, found: Findings) -> None:
         super().__init__(found)
@@ -61,7 +61,7 @@ class LanguageSections(Sections):
             self.measurements = measurement.merge(everything, suite.language(self.known, self.true))
 
     def verdict(self, loss: float) -> str:
-        """Beside what the recipe should reach, and beside the n-grams of the same text."""
+        """Compared with the recipe's expected result, and with the n-grams of the same text."""
         told = [beside_expected(self.recipe.expected, loss, self.measurements, self.found.finished)]
         rival = next(
             (
@@ -80,7 +80,7 @@ class LanguageSections(Sections):
         )
 
     def _course(self) -> str:
-        """What the validations of a finished training say of its length."""
+        """Advice on the length of a finished training, from its validations."""
         history = self.found.history
         if not self.found.finished or len(history.validation) < 3 or history.best is None:
             return ""
@@ -89,7 +89,7 @@ class LanguageSections(Sections):
         if last > best + FAR / 4:
             return (
                 f"The validation loss has risen by {number(last - best, 2)} nats since step "
-                f"{step:,}: the model learns its text by heart, so try more dropout, a smaller "
+                f"{step:,}: the model overfits, so try more dropout, a smaller "
                 "model or more text."
             )
         if last == best and before - last > EQUAL / 4:
@@ -100,7 +100,7 @@ class LanguageSections(Sections):
         return f"perplexity is {perplexity_shown(loss)}"
 
     def beyond(self, loss: float) -> str:
-        """How far a validation loss is above that of the language itself, where that is known."""
+        """How far a validation loss is above the language's entropy, if that is known."""
         if not self.known or not self.true:
             return ""
         above = strong(number(loss + float(self.true["valid"].mean()), 3))
@@ -108,7 +108,7 @@ class LanguageSections(Sections):
         return f": {above} nats per token above the true entropy of {entropy}"
 
     def measured(self) -> Parts:
-        """The table, what its numbers mean, and what is missing from it."""
+        """The table, its conventions, and what is missing from it."""
         found, path = self.found, self.path
         measurements = [
             m for m in self.measurements if not _of_text(m) and m.metric not in OF_CRITIC
@@ -117,7 +117,7 @@ class LanguageSections(Sections):
         contest = len(methods - {LANGUAGE}) > 1
         parts = []
         if methods <= {BASELINE, LANGUAGE}:
-            when = "" if self.texts else ", once training has come to its first validation,"
+            when = "" if self.texts else ", after the first validation,"
             parts.append(
                 paragraph(
                     f"The model has not been measured yet; this measures it{when}: "
@@ -131,7 +131,7 @@ class LanguageSections(Sections):
                 paragraph(
                     f"Counted: {escape('; '.join(conventions))}. Perplexity is e to the power of "
                     f"the nats per token. ± is one standard error, from the spread of {BLOCKS} "
-                    "stretches of the split."
+                    "blocks of the split."
                     f"{' The best of each split is bold.' if contest else ''}",
                     "note",
                 ),
@@ -141,9 +141,9 @@ class LanguageSections(Sections):
                     paragraph(
                         "The text was drawn from a language whose entropy is "
                         f"{self.known.entropy:.4f} nats per token: in the long run no model can "
-                        "have less. Above the entropy is the mean, over the same tokens, of how "
-                        "much less probable the model finds each one than the language does, "
-                        "in nats: the divergence between the two.",
+                        "have less. 'Above the entropy' is the mean, over the same tokens, of "
+                        "the language's log-probability minus the model's, in nats: their "
+                        "KL divergence.",
                         "note",
                     )
                 )
@@ -165,9 +165,10 @@ class LanguageSections(Sections):
         return parts
 
     def results(self) -> Sequence[Titled]:
-        """What `infolm evaluate --reverse --mi` found, text by text; nothing if not asked."""
+        """The measurements of `infolm evaluate --reverse --mi`, by text; empty if there are
+        none."""
         texts = by_method(self.measurements, OF_TEXTS)
-        return [Titled("What it writes", texts)] if texts else []
+        return [Titled("Generated text", texts)] if texts else []
 
     def panels(self) -> str:
         """How validation reads a running text."""
@@ -180,12 +181,12 @@ class LanguageSections(Sections):
         )
 
     def regulariser(self, name: str) -> Parts:
-        """What the critic of BMI knows of the splits."""
+        """The measurements of BMI's critic on the splits."""
         return by_method(self.measurements, OF_CRITIC) if name == BmiConfig.kind else []
 
     @cached_property
     def texts(self) -> list[str]:
-        """What `infolm generate` writes with the best weights; nothing where there are none."""
+        """Samples of `infolm generate` with the best weights; empty if there are none."""
         if not self.found.folder.model.exists() or self._answers:
             return []
         run = LanguageRun.open(self.found.folder.path)
@@ -194,14 +195,14 @@ class LanguageSections(Sections):
 
     @property
     def _answers(self) -> bool:
-        """Whether the model writes only what follows what it has read."""
+        """Whether the model is an encoder-decoder, which only continues a text."""
         return self.recipe.model.answers
 
     def samples(self) -> Parts:
         if self._answers:
-            return [paragraph("An encoder-decoder writes only what follows what it has read.")]
+            return [paragraph("An encoder-decoder only continues a text that it has read.")]
         if not self.texts:
-            return [paragraph("There are no weights to write with before the first validation.")]
+            return [paragraph("There are no weights to generate with before the first validation.")]
         note = f"Drawn from the model's own distribution, {SAMPLE_TOKENS} tokens each."
         return drawn(note, self.texts)
 
@@ -209,12 +210,12 @@ class LanguageSections(Sections):
         how = f"--tokens {SAMPLE_TOKENS} --num {SAMPLES} --seed {SAMPLE_SEED}"
         return [
             ("Measure", f"infolm evaluate {self.path} --cache --baseline"),
-            ("Write the samples", f"infolm generate {self.path} {how}"),
+            ("Generate the samples", f"infolm generate {self.path} {how}"),
         ]
 
 
 def beside_ngrams(loss: float, rival: float, longer: str) -> str:
-    """A validation loss beside that of the n-gram model, in nats per token."""
+    """Compare a validation loss with that of the n-gram model, in nats per token."""
     difference = loss - rival
     numbers = (
         f"(validation perplexity {number(perplexity(loss), 1)}, theirs "
@@ -233,7 +234,7 @@ def beside_ngrams(loss: float, rival: float, longer: str) -> str:
 def beside_expected(
     expected: Expected | None, loss: float, measurements: Sequence[Measurement], finished: bool
 ) -> str:
-    """Beside what the recipe should reach on the validation split, where it can be compared."""
+    """Compare with the recipe's expected validation result, if that is possible."""
     if expected is None:
         return ""
     static = (
@@ -265,7 +266,7 @@ def _of(metric: str) -> Described:
 
 
 def by_method(measurements: Sequence[Measurement], metrics: Sequence[str]) -> list[str]:
-    """Those of `metrics`, method by method; or nothing."""
+    """The measurements of `metrics` by method, or nothing."""
     shown = [m for m in measurements if m.metric in metrics]
     if not shown:
         return []
@@ -291,10 +292,9 @@ def by_method(measurements: Sequence[Measurement], metrics: Sequence[str]) -> li
 
 def measurement_table(measurements: Sequence[Measurement], expected: Expected | None) -> str:
     """A group of rows for each split: the methods, the baseline, the language that the text was
-    drawn from if it is known, what the recipe expects.
+    drawn from if known, the expected result.
 
-    Each metric has two columns, the value and its standard error, so that digits stand below
-    each other.
+    Each metric has two columns, value and standard error, so that digits align.
     """
     shown = {m.metric for m in measurements} | ({expected.metric} if expected else set())
     metrics = [name for name in COLUMNS if name in shown]
@@ -319,7 +319,7 @@ def measurement_table(measurements: Sequence[Measurement], expected: Expected | 
             name = f'<th scope="row">{escape(method)}</th>'
             rows.append(f"<tr{kind}>{name}{cells}<td>{tokens:,}</td></tr>")
             if "true_entropy" in values:
-                # What the language's own loss tends to on an endless text.
+                # The limit of the language's own loss on an endless text.
                 entropy = values["true_entropy"].value
                 limits = {"nll": entropy, "perplexity": perplexity(entropy)}
                 rows.append(_plain_row("true entropy", limits, metrics))
@@ -332,7 +332,7 @@ def measurement_table(measurements: Sequence[Measurement], expected: Expected | 
 
 
 def _plain_row(html: str, values: dict[str, float], metrics: Sequence[str]) -> str:
-    """Numbers by metric that have no error and no tokens."""
+    """A row of numbers by metric, without errors and tokens."""
     cells = "".join(
         f"<td>{number(values[name], _of(name).decimals) if name in values else ''}</td><td></td>"
         for name in metrics
@@ -349,7 +349,7 @@ def _cells(found: Measurement | None) -> str:
 
 
 def baseline(corpus: Corpus, known: Sequence[Measurement], true: TrueLogProbs) -> list[Measurement]:
-    """The Kneser-Ney model of the training split, on the splits where `known` lacks it."""
+    """Measure the Kneser-Ney model of the training split on the splits that `known` lacks."""
     measured = {m.split for m in known if m.method == BASELINE}
     missing = [
         name

@@ -1,4 +1,4 @@
-"""A run's folder opened for use: its model, measured by methods tuned on its validation split."""
+"""A run of a language model: evaluation with tuned methods, scoring, generation."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ from infolm.training.device import one_device
 
 BMI = BmiConfig.kind
 WRITTEN = "generated"
-"""The split of what a model wrote."""
+"""The split name of generated text."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class LanguageRun(TunableRun):
     @classmethod
     def refusal(cls, run: Run) -> str:
         return (
-            f"is {family_of(run.recipe).a}, and this needs a language model that reads a running "
-            "text: take another run"
+            f"is {family_of(run.recipe).a}, and this needs a language model of running "
+            "text: choose another run"
         )
 
     @property
@@ -52,16 +52,17 @@ class LanguageRun(TunableRun):
         return cast(BmiConfig | None, self.recipe.regularisers.chosen().get(BMI))
 
     def bmi(self) -> Bmi:
-        """The run's regulariser, with the critic that it has learnt."""
+        """The run's regulariser with its trained critic."""
         config, folder = self._bmi_config, self.folder
         if config is None:
             raise InfolmError(
-                f"{folder.path} was trained without BMI, and has no critic to reward sentences: "
+                f"{folder.path} was trained without BMI, and has no critic: "
                 "train one with regularisers.bmi.weight=0.1"
             )
         if not folder.learner(BMI).exists():
             raise InfolmError(
-                f"{folder.learner(BMI)}, the critic, is missing: bring it back, or train the run "
+                f"{folder.learner(BMI)}, the critic, is missing: restore it from a copy, or "
+                "train the run "
                 "anew"
             )
         bmi = Bmi(config, self.model)
@@ -70,12 +71,12 @@ class LanguageRun(TunableRun):
         return bmi
 
     def score(self, texts: str | Sequence[str], **options: Any) -> list[ScoredSentence]:
-        """By the fields of `ScoreSettings`: context, eos, unit, top, and methods."""
+        """options: the fields of `ScoreSettings`: context, eos, unit, top, and methods."""
         settings = settings_of(ScoreSettings, options)
         return NeuralScorer(self).score(sentences_of(texts), settings)
 
     def measure(self, options: LanguageEvaluateOptions, report: Report) -> Evaluation:
-        """The model as it is, by each method asked for, and what it writes; see `suite`."""
+        """Measure the static model, each method asked for, and generated text; see `suite`."""
         if options.text:
             return self._measure_text(options, report)
         splits, chunk, streams = options.splits, options.chunk, options.streams
@@ -115,8 +116,7 @@ class LanguageRun(TunableRun):
         return Evaluation(results, warnings, tables)
 
     def _measure_text(self, options: LanguageEvaluateOptions, report: Report) -> Evaluation:
-        """Another text in the run's vocabulary; what is found is not of the run's corpus and is
-        not kept with it."""
+        """Measure another text in the run's vocabulary; the results are not kept with the run."""
         _check(options, episodic=False)
         texts = self._other_texts(options, report)
         methods = self.methods(options, report)
@@ -134,16 +134,18 @@ class LanguageRun(TunableRun):
         return Evaluation(results, list(dict.fromkeys(warnings)))
 
     def _other_texts(self, options: LanguageEvaluateOptions, report: Report) -> Mapping[str, Split]:
-        """A file as it is, or the splits asked for of a corpus, by name."""
+        """A whole file, or the requested splits of a corpus, by name."""
         wanted = str(options.text)
         if Path(wanted).is_file():
             if options.split:
-                raise InfolmError(f"--split is of a corpus, and {wanted} is one text: leave it out")
+                raise InfolmError(
+                    f"--split is for a corpus, and {wanted} is one text: leave it out"
+                )
             return {Path(wanted).name: read_text(Path(wanted), self.tokenizer, options.field)}
         if wanted not in registry():
             raise InfolmError(
                 f"--text {wanted} is neither a file nor a corpus{nearest(wanted, registry())}: "
-                "`infolm corpora` lists those"
+                "`infolm corpora` lists the corpora"
             )
         own = {"corpus": wanted, "path": None, "reverse_copy": None, "uniform": None}
         data = self.recipe.data.model_copy(update=own)
@@ -179,7 +181,7 @@ class LanguageRun(TunableRun):
         return unknown_words(self.tokenizer, prompt)
 
     def _of_critic(self, subject: Subject, splits: Sequence[str]) -> list[Measurement]:
-        """Of a run with BMI, what its critic knows of each split; nothing where there is none."""
+        """The measurements of a BMI run's critic on each split; empty without BMI."""
         config = self._bmi_config
         if config is None or not self.folder.learner(BMI).exists():
             return []
@@ -190,7 +192,7 @@ class LanguageRun(TunableRun):
         return results
 
     def _check_text(self, options: LanguageEvaluateOptions) -> None:
-        """Refuse a text that cannot be written or is too short, before any work."""
+        """Refuse a text that cannot be generated or is too short, before any work."""
         if not options.writes:
             return
         if self.recipe.feed.episodic:
@@ -201,20 +203,20 @@ class LanguageRun(TunableRun):
         least = least_tokens(STREAMS, options.stride) if options.mi else LEAST_TOKENS
         if options.generated < least:
             raise InfolmError(
-                f"--generated {options.generated} is too short a text to measure: take {least} at "
+                f"--generated {options.generated} is too short a text to measure: use {least} at "
                 "least"
             )
         there = len(self.corpus.splits["train"].tokens)
         if options.real and there < STREAMS * -(-options.generated // STREAMS):
             raise InfolmError(
                 f"--real compares with as many tokens of the training text, which has {there:,}: "
-                f"take --generated {there // STREAMS * STREAMS} at most, or leave out --real"
+                f"use at most --generated {there // STREAMS * STREAMS}, or leave out --real"
             )
 
     def _of_texts(
         self, subject: Subject, options: LanguageEvaluateOptions, true: suite.TrueLogProbs
     ) -> tuple[list[Measurement], list[str]]:
-        """What was asked of the text that the model writes and of real text, and warnings."""
+        """The measurements of generated and of real text, and warnings."""
         results: list[Measurement] = []
         warnings: list[str] = []
         measured_on = {name: self.corpus.splits[name] for name in options.splits}
@@ -236,7 +238,7 @@ class LanguageRun(TunableRun):
     def _texts(
         self, options: LanguageEvaluateOptions, progress: Progress
     ) -> Iterator[tuple[str, str, Rows]]:
-        """The texts to measure, (STREAMS, T): of which split, what it is, and its tokens."""
+        """The texts to measure: split name, description, tokens (STREAMS, T)."""
         if not options.writes:
             return
         seed = options.seed
@@ -252,15 +254,17 @@ def _check(options: LanguageEvaluateOptions, episodic: bool) -> None:
     walks = bool(options.dynamic or options.mc or options.cache)
     if episodic and (walks or streams > 1):
         raise InfolmError(
-            "where each sentence is read by itself only the temperature can be added: leave out "
+            "--episodic combines only with --temperature: leave out "
             "--dynamic, --mc, --cache and --streams"
         )
     if streams > 1 and (walks or options.temperature):
-        raise InfolmError("the static model alone is read in parallel: leave out --streams")
+        raise InfolmError(
+            "--streams is for the static model alone: leave out --streams or the methods"
+        )
 
 
 def _words(changes: list[WordChange], tokenizer: Tokenizer, number: int) -> Table:
-    """Table 3 of Merity et al. (2017): where the cache helps, and where it hurts."""
+    """Table 3 of Merity et al. (2017): the words that the cache helps and hurts."""
     header = ["hurt most", "count", "change", "helped most", "count", "change"]
 
     def cells(change: WordChange) -> list[str]:

@@ -1,4 +1,4 @@
-"""A run, or the n-gram model of its text, asked for the surprisal of sentences."""
+"""The surprisal of sentences under a run, or under the n-gram model of its text."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ from infolm.families.running.options import LanguageEvaluateOptions
 from infolm.families.running.tuned import TunableRun
 
 NGRAMS = "kneser-ney:"
-"""What stands before a run's folder to name the n-gram model of its text."""
+"""The prefix of a run's folder that names the n-gram model of its text."""
 STAGE = "scoring"
 
 
@@ -41,10 +41,10 @@ STAGE = "scoring"
 class ScoreSettings:
     """How sentences are scored.
 
-    context: fresh, each by itself behind an `<eos>`; carried, as one text; None: fresh, but carried
-    with a cache or dynamic evaluation, which learn from what was read. eos: whether the `<eos>` at
-    the end counts. top: how many likely tokens to name at each place. longest: tokens of a sentence
-    at most. The others are those of `infolm evaluate`.
+    context: fresh, each by itself after an `<eos>`; carried, as one text; None: fresh, but carried
+    with a cache or dynamic evaluation, which adapt to the text read. eos: whether the final `<eos>`
+    counts. top: how many likely tokens to list at each position. longest: maximum tokens of a
+    sentence. The others are those of `infolm evaluate`.
     """
 
     context: Context | None = None
@@ -73,7 +73,7 @@ class ScoreSettings:
 
     @property
     def methods(self) -> dict[str, object]:
-        """What is asked for besides the model as it is, by the name of its option."""
+        """The methods asked for besides the static model, by option name."""
         asked = {
             "--temperature": self.temperature,
             "--dynamic": self.dynamic,
@@ -88,28 +88,30 @@ class ScoreSettings:
 
 
 class Named(NamedTuple):
-    """A sentence, and what to call it where it is refused: 'FILE, line 3'."""
+    """A sentence, and its name in error messages: 'FILE, line 3'."""
 
     text: str
     where: str
 
 
 class Scorer(ABC):
-    """What gives sentences their probabilities."""
+    """A source of sentence probabilities."""
 
     tokenizer: Tokenizer
 
     @abstractmethod
     def reader(self, settings: ScoreSettings, report: Report) -> tuple[Reader, str, bool]:
-        """How text is read, the name of the method, and whether it gives whole distributions."""
+        """The reader of the text, the method's name, and whether it gives whole distributions."""
 
     def score(
         self, sentences: Sequence[Named], settings: ScoreSettings, report: Report = silent
     ) -> list[ScoredSentence]:
-        """Each sentence scored, in their order."""
+        """Score each sentence, in order."""
         lines = [Line.of(text, self.tokenizer, w, settings.longest) for text, w in sentences]
         if not lines:
-            raise InfolmError("there is no sentence to score: give a file of lines, or --text")
+            raise InfolmError(
+                "there is no sentence to score: give a file with one sentence per line, or --text"
+            )
         read, method, whole = self.reader(settings, report)
         wording = Wording(
             self.tokenizer, settings.unit, settings.eos, self._convention(settings, method, whole)
@@ -133,7 +135,7 @@ class Scorer(ABC):
         return f"{method}; {before}; the <eos> at the end {ends}{words}"
 
     def _read_by(self, read: Reader, settings: ScoreSettings) -> Reader:
-        """Sentences that are read by themselves are read once each."""
+        """In a fresh context, equal sentences are read once."""
         return read if settings.carries else once_each(read, self.tokenizer.eos)
 
 
@@ -184,8 +186,7 @@ class NgramScorer(Scorer):
     def reader(self, settings: ScoreSettings, report: Report) -> tuple[Reader, str, bool]:
         if asked := list(settings.methods):
             raise InfolmError(
-                f"{', '.join(asked)}: an n-gram model has no state or weights to follow a text "
-                "with: leave this out"
+                f"{', '.join(asked)}: an n-gram model cannot adapt to a text: leave this out"
             )
         view = View.of(self.tokenizer, settings.top)
         read = scoring.ngrams(self.ngrams, self.tokenizer.eos, view, settings.carries)
@@ -193,14 +194,15 @@ class NgramScorer(Scorer):
 
 
 def _methods(settings: ScoreSettings) -> LanguageEvaluateOptions:
-    """What is asked of the methods of evaluation."""
+    """The requested evaluation methods."""
     known = {field.name for field in fields(LanguageEvaluateOptions)}
     given = {k: v for k, v in asdict(settings).items() if k in known}
     return LanguageEvaluateOptions(**given, chunk=scoring.CHUNK)
 
 
 def open_scorer(name: str | Path) -> Scorer:
-    """What `infolm score NAME` asks: a run's folder, or `kneser-ney:` and a run's folder."""
+    """The scorer that `infolm score NAME` names: a run's folder, or `kneser-ney:` and a run's
+    folder."""
     of_ngrams = str(name).startswith(NGRAMS)
     run = open_run(str(name).removeprefix(NGRAMS))
     if run.unscored:
@@ -210,6 +212,6 @@ def open_scorer(name: str | Path) -> Scorer:
 
 
 def sentences_of(texts: str | Sequence[str]) -> list[Named]:
-    """Of a program's texts, one sentence each."""
+    """Sentences from a program's texts, one each."""
     listed = [texts] if isinstance(texts, str) else list(texts)
     return [Named(text, f"sentence {number}") for number, text in enumerate(listed, 1)]

@@ -1,4 +1,4 @@
-"""The methods of evaluation of a run, tuned on its validation split and kept in its folder."""
+"""A run's evaluation methods, tuned on its validation split and kept in its folder."""
 
 import json
 import math
@@ -40,20 +40,20 @@ WORDS_OF_SETTINGS = {"rule", "mean"}
 
 WORDS, LETTERS = (20, 10, 5), (50, 20)
 SEGMENTS = {"word": WORDS, "bpe": WORDS, "wordpiece": WORDS, "char": LETTERS, "byte": LETTERS}
-"""Tokens of a segment of dynamic evaluation: the first by default, the others are tried too."""
+"""Segment lengths of dynamic evaluation: the first is the default, tuning tries all."""
 STARTS = {
     "rms": DynamicSettings(rate=3e-4, decay=1e-2),
     "sgd": DynamicSettings(rate=0.1, decay=1e-3, rule="sgd"),
 }
-"""Where the tuning of dynamic evaluation begins."""
+"""The start of the tuning of dynamic evaluation."""
 
 
 @dataclass(frozen=True)
 class TunableRun(Run):
     """A run of a language model whose methods of evaluation can be tuned.
 
-    What `tuned` asks for is found once and read from the folder from then on, unless the weights
-    are newer than it.
+    A request `tuned` tunes once and then reads the settings from the folder, unless the weights are
+    newer.
     """
 
     model: LanguageModel
@@ -63,7 +63,7 @@ class TunableRun(Run):
         self, request: str, chunk: int, report: Report, method: Method = STATIC
     ) -> CacheSettings:
         """The neural cache that `request` asks for on top of `method`: 'WINDOW,LAMBDA,THETA' as
-        given; 'tuned' as found on the validation split, now or before; 'tune' as found there now.
+        given; 'tuned' on the validation split, now or before; 'tune' there now.
         """
         if request not in (TUNE, TUNED):
             try:
@@ -90,7 +90,7 @@ class TunableRun(Run):
         method: Method,
         tempering: Tempering = "mixture",
     ) -> float:
-        """The softmax's temperature that `request` asks for, within the walk of `method`."""
+        """The softmax temperature that `request` asks for, on top of `method`."""
         if request not in (TUNE, TUNED):
             return _number(request, "--temperature", positive=True)
         subject = self._subject(chunk, report, method)
@@ -107,7 +107,7 @@ class TunableRun(Run):
     def dropout_factor(
         self, request: str, samples: MonteCarloSettings, chunk: int, report: Report
     ) -> float:
-        """What `request` says that the dropout rates are multiplied by in Monte Carlo dropout."""
+        """The factor of the dropout rates in Monte Carlo dropout that `request` asks for."""
         if request not in (TUNE, TUNED):
             return _number(request, "--mc-rate", positive=False)
         subject = self._subject(chunk, report)
@@ -164,8 +164,8 @@ class TunableRun(Run):
         return _built(DynamicSettings.read, found, "dynamic")
 
     def statistics(self, settings: DynamicSettings | None, report: Report) -> Statistics | None:
-        """The mean square gradients of the training split that dynamic evaluation needs, from
-        before or, if those are of other settings, now; none for sgd, or without settings."""
+        """The mean square gradients of the training split that dynamic evaluation needs: the saved
+        ones, or, if their settings differ, collected now; None for sgd, or without settings."""
         if settings is None or settings.rule == "sgd":
             return None
         wanted, kept = settings.statistics, self.folder.gradients
@@ -192,9 +192,10 @@ class TunableRun(Run):
     def _kept(
         self, request: str, path: Path, basis: str, tune: Callable[[], dict[str, Any]]
     ) -> dict[str, Any]:
-        """Settings found before on top of `basis`, or those that `tune` finds now, to be kept."""
-        # Settings older than the weights were found for weights that training has since replaced.
-        # Newer ones may have been too, where the clock was set back: so the weights' mark is kept.
+        """The saved settings on top of `basis`, or those that `tune` finds now, which are then
+        saved."""
+        # Settings older than the weights belong to weights that training has replaced. Newer ones
+        # may too, if the clock was set back: so the weights' digest is kept with them.
         weights = checkpoint.mark(self.folder.model)
         if request == TUNED and _newer(path, self.folder.model):
             found = _settings(path)
@@ -206,7 +207,7 @@ class TunableRun(Run):
             checkpoint.atomically(
                 path, lambda temporary: temporary.write_text(text, encoding="utf-8")
             )
-        except RunError as error:  # what was found serves now, if not the next time
+        except RunError as error:  # use the settings now, although they could not be saved
             print(f"{error}.", file=sys.stderr)
         return found
 
@@ -221,7 +222,7 @@ class TunableRun(Run):
     def _episodes(
         self, options: LanguageEvaluateOptions, report: Report
     ) -> tuple[int | None, list[float]]:
-        """What counts in a sentence that is read by itself, and the temperatures to measure."""
+        """The episodic measurements: which tokens count, and the temperatures."""
         after = self.recipe.feed.marker(self.tokenizer)
         if options.temperature is None:
             return after, [1.0]
@@ -296,7 +297,7 @@ Setting = float | bool | str | None
 
 
 def _built(kind: Callable[..., Settings], found: dict[str, Any], option: str) -> Settings:
-    """Settings of a kind from a file that has others or none of them, or a clear refusal."""
+    """The settings `kind` from a file's values, or a refusal."""
     try:
         settings = kind(**found)
         fields = asdict(settings)  # type: ignore[call-overload]
@@ -312,21 +313,21 @@ def _built(kind: Callable[..., Settings], found: dict[str, Any], option: str) ->
 
 
 def _settings(path: Path) -> dict[str, Any]:
-    """Settings that were tuned before: numbers and words by name, or settings of their own."""
+    """The saved settings: numbers and words by name, or nested settings."""
     try:
         found = json.loads(path.read_bytes())
         if not fits(dict[str, Any], found) or not fits(dict[str, Setting], leaves(found)):
             raise ValueError("no numbers by name")
     except (ValueError, RecursionError) as error:
         raise InfolmError(
-            f"{path} holds no tuned settings ({error}): `infolm repair {path.parent}` puts it "
-            "aside, or tune again, as in --cache tune"
+            f"{path} holds no tuned settings ({error}): `infolm repair {path.parent}` moves it "
+            "away, or tune again, as in --cache tune"
         ) from error
     return found
 
 
 WITHIN = {"mixture": "", "expert": ", temperature within each expert"}
-"""What the basis of a tuned temperature says of it."""
+"""The suffix of a tuned temperature's basis."""
 
 
 def _basis(method: Method, tempering: Tempering) -> str:
@@ -334,7 +335,7 @@ def _basis(method: Method, tempering: Tempering) -> str:
 
 
 def _number(text: str, option: str, positive: bool) -> float:
-    """The number in `text`, above 0 or from 0 on."""
+    """The number in `text`, above 0 or at least 0."""
     try:
         value = float(text)
     except ValueError:
@@ -346,7 +347,7 @@ def _number(text: str, option: str, positive: bool) -> float:
 
 
 def statistics_settings(text: str) -> StatisticsSettings:
-    """Of 'BATCHES[,COLUMNS[,STEPS]]', where BATCHES may be all."""
+    """Parse 'BATCHES[,COLUMNS[,STEPS]]', where BATCHES may be all."""
     batches, *rest = text.split(",")
     try:
         number = None if batches == "all" else int(batches)
@@ -359,7 +360,7 @@ def statistics_settings(text: str) -> StatisticsSettings:
 
 
 def _kept_statistics(path: Path, wanted: StatisticsSettings, weights: str) -> dict[str, Any] | None:
-    """The mean square gradients in a file, if they are those of `wanted` and of these weights."""
+    """The mean square gradients in a file, if they match `wanted` and these weights."""
     state = checkpoint.load(path)
     if state.pop("weights", weights) != weights:
         return None
@@ -369,5 +370,5 @@ def _kept_statistics(path: Path, wanted: StatisticsSettings, weights: str) -> di
 
 
 def _newer(path: Path, than: Path) -> bool:
-    """Whether `path` is there and was written after the other."""
+    """Whether `path` exists and was written after the other."""
     return path.exists() and path.stat().st_mtime_ns >= than.stat().st_mtime_ns
