@@ -100,7 +100,7 @@ def test_a_model_of_another_size(infolm, tmp_path, trained):
     (tmp_path / "recipe.yaml").write_text(recipe)
     for name in ("tokenizer.json", "model.safetensors"):
         (tmp_path / name).write_bytes((trained / name).read_bytes())
-    one_sentence(infolm("evaluate", tmp_path), "is of another model")
+    one_sentence(infolm("evaluate", tmp_path), "belongs to another model")
 
 
 @pytest.mark.parametrize(

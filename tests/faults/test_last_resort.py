@@ -242,7 +242,7 @@ class TestADiskThatTakesNothing:
         assert done.code == 1
         assert {m["metric"] for m in json.loads(done.out)} >= {"nll", "perplexity"}
         (line,) = [line for line in done.err.splitlines() if line.startswith("infolm: ")]
-        assert "what was measured is not kept" in line
+        assert "the measurements could not be saved" in line
         assert "No space left" in line
         table = infolm("evaluate", run, "--split", "valid", *options)
         assert table.code == 1

@@ -361,7 +361,7 @@ def test_a_checkpoint_of_another_model_is_refused(tmp_path, small_text):
         old.unlink()
     foreign = checkpoint.checkpoints(tmp_path / "b" / "checkpoints")[-1]
     (tmp_path / "a" / "checkpoints" / foreign.name).write_bytes(foreign.read_bytes())
-    with pytest.raises(InfolmError, match="is of another model"):
+    with pytest.raises(InfolmError, match="belongs to another model"):
         run(recipe, tmp_path / "a", resume=True)
 
 

@@ -1,11 +1,11 @@
-"""BLEU: how much of a text another gives back (Papineni et al. 2001, one reference each).
+"""BLEU: n-gram overlap of a hypothesis with a reference (Papineni et al. 2001, one reference each).
 
     p_n = sum over hypotheses of clipped n-gram matches / sum over hypotheses of n-grams
     BLEU = min(1, exp(1 - r / c)) (p_1 ... p_N)^(1/N)
 
-An n-gram matches at most as often as it stands in its reference; c and r are the tokens of the
+An n-gram matches at most as often as it occurs in its reference; c and r are the tokens of the
 hypotheses and of the references; N is the order. A hypothesis that is too long loses precision;
-the first factor, the brevity penalty, is for those too short. Where no n-gram of some order n <= N
+the first factor, the brevity penalty, is for those too short. If no n-gram of some order n <= N
 matches, BLEU is 0.
 
 There are two ways to score many sentences. Papineni's adds up the counts and is one score of the
@@ -42,8 +42,8 @@ for _name, _source in FROM.items():
 
 
 class Bleu(NamedTuple):
-    """Of S sentences: the `corpus` score; the `mean` of the sentences' scores with its standard
-    error, None for a single sentence."""
+    """The scores of S sentences: the `corpus` score; the `mean` of the sentences' scores with its
+    standard error, None for a single sentence."""
 
     corpus: float
     mean: float
@@ -51,7 +51,7 @@ class Bleu(NamedTuple):
 
 
 def bleu(hypotheses: Sequence[Tokens], references: Sequence[Tokens], order: int = 1) -> Bleu:
-    """Of S > 0 hypotheses, each beside its reference."""
+    """BLEU of S > 0 hypotheses, each with its reference."""
     pairs = zip(hypotheses, references, strict=True)
     counts = np.stack([_counts(hypothesis, reference, order) for hypothesis, reference in pairs])
     scores = np.array([_score(row) for row in counts])
@@ -61,7 +61,7 @@ def bleu(hypotheses: Sequence[Tokens], references: Sequence[Tokens], order: int 
 
 
 def sentence_bleu(hypothesis: Tokens, reference: Tokens, order: int = 1) -> float:
-    """Of one sentence; 0 where the hypothesis has no n-gram of the order, as when it is empty."""
+    """BLEU of one sentence; 0 if the hypothesis has no n-gram of the order, as when it is empty."""
     return _score(_counts(hypothesis, reference, order))
 
 
@@ -93,9 +93,9 @@ def bleu_measurements(
     method: str,
     written: str,
 ) -> list[Measurement]:
-    """BLEU-1 of sentences written anew, by both ways of averaging: bleu_`name`, corpus_bleu_`name`.
+    """BLEU-1 of reconstructions, by both ways of averaging: bleu_`name`, corpus_bleu_`name`.
 
-    written: how they were.
+    written: how they were decoded.
     """
     found = bleu(hypotheses, references)
     tokens = sum(len(reference) for reference in references)

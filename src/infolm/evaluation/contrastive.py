@@ -1,9 +1,9 @@
-"""An objective of the InfoNCE family on held-out text, and what it hides among all words.
+"""An InfoNCE objective on held-out text, and its hidden words among the whole vocabulary.
 
-How well a word is told from a few others depends on those, so that two objectives cannot be
-compared by it. Among the whole vocabulary they can: InfoNCE with others drawn from q(b) is at its
-maximum where f(a, b) = ln p(b | a) / q(b) + c(a), so that p(b | a) is the softmax of f + ln q. Of
-an encoder that was trained among all words, q is uniform, and the softmax that of f.
+How well a word is distinguished from a few negatives depends on these, so it does not compare two
+objectives. Predictions among the whole vocabulary do: InfoNCE with negatives drawn from q(b) is
+maximal if f(a, b) = ln p(b | a) / q(b) + c(a), so p(b | a) is the softmax of f + ln q. For an
+encoder trained among all words, q is uniform, and p(b | a) is the softmax of f.
 """
 
 import math
@@ -32,14 +32,14 @@ from infolm.training import processes
 from infolm.training.loop import tensors
 
 SEED = 1
-"""Of what is drawn besides the feed's own draws: the same each time."""
+"""Seed of the draws besides the feed's own, the same each time."""
 LEAST = 10
-"""Batches that it takes to tell a standard error."""
+"""Least batches for a standard error."""
 ROWS = 1024
 """Hidden words whose scores of the whole vocabulary are in memory at a time."""
 VOCABULARY_NLL = "vocabulary_nll"
 ALL = ALL_WORDS
-"""The method of what is told from the whole vocabulary."""
+"""The method's name for predictions among the whole vocabulary."""
 
 describe(
     "encoder",
@@ -60,7 +60,8 @@ class Tally(NamedTuple):
 
     @property
     def stderr(self) -> float | None:
-        """Of the mean, a ratio of two sums: sqrt(n / (n - 1) sum c_i^2 (x_i - mean)^2) / sum c_i.
+        """The standard error of the mean, a ratio of two sums: sqrt(n / (n - 1) sum c_i^2 (x_i -
+        mean)^2) / sum c_i.
 
         None for fewer than `LEAST` batches.
         """
@@ -80,9 +81,9 @@ def tallies(
 ) -> dict[str, Tally]:
     """The objective's loss and terms on the first pass of `feed`, by name, without dropout.
 
-    What is hidden and what it is told from are drawn as in training, in batches of the same size,
-    on which an InfoNCE depends; the draws are the same each time. most: so many batches at most.
-    Processes that train together share each batch, and each has the result.
+    Hidden words and negatives are drawn as in training, in batches of the same size, on which
+    InfoNCE depends; the draws are the same each time. most: maximum number of batches. Processes
+    that train together share each batch, and each has the result.
     """
     feed.load_state_dict({"epoch": 0, "position": 0})
     found = defaultdict(list)
@@ -100,7 +101,7 @@ def tallies(
 
 
 def _of_all(estimate: Estimate) -> dict[str, tuple[float, float]]:
-    """Each value of a batch, in whose parts the processes have shared, and what it is a mean over.
+    """Each value of a batch that the processes shared, and the count that it is a mean over.
 
     The losses of parts add up to the batch's.
     """
@@ -119,10 +120,10 @@ def _of_all(estimate: Estimate) -> dict[str, tuple[float, float]]:
 
 
 class AmongAll:
-    """A masked objective, whose hidden words are also sought among all words.
+    """A masked objective whose hidden words are also predicted among all words.
 
     Adds to its terms `vocabulary_nll`, -ln p(b | a), and `accuracy`, the share of hidden words that
-    are the likeliest of all, where a word as likely as others counts 1 / their number; `ties` is
+    are the likeliest of all, where a word tied with others counts 1 / their number; `ties` is
     the share of such words. log_q: (V,), ln of how likely each word was to be among the others.
     """
 
@@ -150,9 +151,9 @@ class AmongAll:
 def contrastive_measurements(
     found: Mapping[str, Tally], split: str, method: str, item: str, convention: str
 ) -> list[Measurement]:
-    """What was tallied, as measurements.
+    """The tallies as measurements.
 
-    method: what a thing was told from. item: what the objective's loss is a mean over, such as
+    method: the candidates. item: the unit that the objective's loss is averaged over, such as
     "hidden token". e^vocabulary_nll is the perplexity of the hidden words. How many ties there
     were, if any, is part of the accuracy's convention.
     """

@@ -1,4 +1,4 @@
-"""Dynamic evaluation: a model that learns from each segment of a text once it has predicted it.
+"""Dynamic evaluation: the model trains on each segment of a text after predicting it.
 
 Krause, Kahembwe, Murray and Renals (2017), with the ranges of Melis (2023, table 2.6). With theta_0
 the trained weights and g the gradient of a segment's mean loss, after the segment was measured,
@@ -7,10 +7,10 @@ the trained weights and g the gradient of a segment's mean loss, after the segme
            d = min(lambda RMS / mean(RMS), 1),
     sgd    theta <- theta - eta g + lambda (theta_0 - theta).
 
-RMS is the root of the mean square of the gradient on the training split, weight by weight, and
-mean(RMS) its mean over all parameters, as Melis's program has it, or over those of the same tensor,
-as Krause's: what a text usually pulls at is moved in small steps and comes back fast. With eta = 0
-this is the model itself. Dropout is off unless each dropout sample adapts by itself (see
+RMS is the root of the mean square of the gradient on the training split, for each parameter, and
+mean(RMS) its mean over all parameters, as in Melis's program, or over those of the same tensor, as
+in Krause's: parameters with large usual gradients move in small steps and decay back fast. With eta
+= 0 this is the model itself. Dropout is off unless each dropout sample adapts by itself (see
 `monte_carlo`), and the gradient is that of the plain softmax, whatever temperature it is measured
 at.
 """
@@ -39,19 +39,19 @@ Statistics = Mapping[str, Tensor]
 """The mean square gradient of each parameter, by its name."""
 
 TUNING_TOKENS = 5_000
-"""Settings are tuned on so many tokens at most, from the start of the validation split."""
+"""Most tokens for tuning, from the start of the validation split."""
 TRIALS = 12
-"""About so many walks through them `tune` takes."""
+"""The approximate number of passes that `tune` makes over them."""
 IMPROVEMENT = 1e-4
-"""Nats a token below which a trial is no better than another."""
+"""Nats per token below which a trial is no better than another."""
 
 
 @dataclass(frozen=True)
 class StatisticsSettings:
     """Which gradients' squares are averaged: those of the mean loss of columns x steps tokens.
 
-    The training split is folded into so many columns. At most so many batches are taken, from the
-    start of each column, which is all over the split; None: the whole split. Melis (2023, section
+    The training split is folded into `columns`. At most `batches` are taken, from the start of each
+    column, so they are spread over the split; None: the whole split. Melis (2023, section
     2.A) takes all of it, in batches of 1,024 columns. With m times the tokens in a batch, RMS is up
     to sqrt(m) times smaller, and the best rate and epsilon with it.
     """
@@ -75,14 +75,14 @@ class StatisticsSettings:
 
 USUAL = StatisticsSettings()
 FORMER_STATISTICS = StatisticsSettings(200, 64, 20)
-"""Those of a file that does not say."""
+"""The statistics of a file that does not name them."""
 
 
 @dataclass(frozen=True)
 class DynamicSettings:
-    """rate: eta. decay: lambda. segment: tokens from one update to the next.
+    """rate: eta. decay: lambda. segment: tokens between updates.
 
-    Of the rms rule, mean: what mean(RMS) is over; statistics: which gradients RMS is of.
+    For the rms rule, mean: what mean(RMS) averages over; statistics: the gradients of RMS.
     """
 
     rate: float
@@ -111,7 +111,7 @@ class DynamicSettings:
 
 @contextmanager
 def learning(model: LanguageModel) -> Iterator[None]:
-    """Gradients, and no dropout; in training mode, which the fused kernels of GPUs ask for."""
+    """Gradients without dropout; in training mode, which the fused kernels of GPUs require."""
     training = model.training
     model.train()
     try:
@@ -122,7 +122,7 @@ def learning(model: LanguageModel) -> Iterator[None]:
 
 
 def gradients(model: LanguageModel, nll: Tensor) -> list[Tensor]:
-    """Of every parameter, in their order; zeros where the loss does not depend on it."""
+    """The gradient of every parameter in order; zeros if the loss does not depend on it."""
     return list(
         torch.autograd.grad(
             nll, list(model.parameters()), allow_unused=True, materialize_grads=True
@@ -138,8 +138,8 @@ def gradient_statistics(
 ) -> dict[str, Tensor]:
     """The mean square gradient on `tokens` (N,), the training split.
 
-    A short text is folded into fewer columns. The state is carried along each. What is left of a
-    column behind its last whole batch is not read.
+    A short text is folded into fewer columns. The state is carried along each. The rest of a column
+    after its last full batch is not read.
     """
     steps = settings.steps
     columns = min(settings.columns, len(tokens) // (steps + 1))
@@ -178,7 +178,7 @@ def mean_rms(rms: Sequence[Tensor], over: MeanOver) -> list[float]:
 
 
 class Adaptation:
-    """Inside, the model's weights may be updated; after, they are its own again, to the bit."""
+    """Inside, the model's weights may be updated; afterwards they are restored to the bit."""
 
     def __init__(
         self, model: LanguageModel, settings: DynamicSettings, statistics: Statistics | None
@@ -195,7 +195,7 @@ class Adaptation:
             rms = [statistics[name].sqrt() for name, _ in model.named_parameters()]
             means = mean_rms(rms, settings.mean)
             self.steps = [settings.rate / (each + settings.epsilon) for each in rms]
-            # A tensor that no gradient reaches has RMS 0: it stays where it is.
+            # A tensor that no gradient reaches has RMS 0: it does not move.
             self.pulls = [
                 (settings.decay / mean * each).clamp(max=1) if mean else each
                 for each, mean in zip(rms, means, strict=True)
@@ -235,11 +235,11 @@ def dynamic_stream(
     report: Progress | None = None,
     tempering: Tempering = "mixture",
 ) -> Generator[Chunk]:
-    """Walk through `tokens` (N,) once, the weights following the text; see `one_stream`.
+    """Walk through `tokens` (N,) once, adapting the weights to the text; see `one_stream`.
 
-    A chunk is a segment, measured by the weights that all segments before it have led to: by
-    dropout `samples` that go along, or else by the model itself. The weights are restored when
-    the walk ends, also when it is closed before its end.
+    A chunk is a segment, measured with the weights adapted to all segments before it: by dropout
+    `samples` if given, or else by the model itself. The weights are restored when the walk ends,
+    also when it is closed before its end.
     """
     if samples and samples.settings.adaptation == "own":
         yield from _each_sample_by_itself(
@@ -275,7 +275,7 @@ def _each_sample_by_itself(
     """The same with M adaptations: of each sample by the gradient under its own masks.
 
     M sets of weights would not fit into memory, so the samples read the text one after the other:
-    M walks. What is kept of them are the probabilities of all tokens, (K, N - 1, M), and one
+    M walks. Of each walk only the probabilities of all tokens are kept, (K, N - 1, M), and one
     output for each token.
     """
 
@@ -310,8 +310,8 @@ def _each_sample_by_itself(
 
 
 def climb(loss: Callable[[float], float], start: float, factor: float) -> float:
-    """The best of start x factor^k: on from `start`, up or else down, for as long as it improves
-    by more than IMPROVEMENT. Where the loss is no finite number, down to where it is, first.
+    """The best of start x factor^k: from `start` up or else down, as long as it improves by more
+    than IMPROVEMENT. If the loss is not finite, first down to where it is.
     """
 
     def measured(value: float) -> float:
@@ -339,10 +339,10 @@ def tune(
     segments: Sequence[int] = (),
     report: Progress | None = None,
 ) -> DynamicSettings:
-    """Settings for `tokens`, of the validation split, from `start` on, one after the other.
+    """Tune the settings on `tokens`, of the validation split, from `start`, one after the other.
 
     First the rate, in factors of about 3, then the decay and, for the rms rule, epsilon, in
-    factors of 10, then the segment, one of `segments` in their order for as long as that improves,
+    factors of 10, then the segment, one of `segments` in order as long as that improves,
     and the rate once more, in factors of about 1.8. Each trial reads the first TUNING_TOKENS.
     """
     tokens = tokens[: TUNING_TOKENS + 1]
@@ -370,7 +370,7 @@ def tune(
         epsilon = climb(lambda epsilon: loss(replace(best, epsilon=epsilon)), best.epsilon, 10)
         best = replace(best, epsilon=epsilon)
     for segment in segments:
-        # With more updates to the token each is the smaller, so that a text moves as much.
+        # With more updates per token each is smaller, so that a text moves the weights as much.
         share = segment / best.segment
         trial = replace(best, segment=segment, rate=share * best.rate, decay=share * best.decay)
         if not loss(trial) < loss(best) - IMPROVEMENT:

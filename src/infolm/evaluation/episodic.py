@@ -1,4 +1,4 @@
-"""Sentence by sentence: how probable a model finds each on its own."""
+"""Episodic evaluation: the probability of each sentence by itself."""
 
 from collections.abc import Iterator
 from itertools import islice, pairwise
@@ -21,8 +21,8 @@ AREA = 4096
 
 
 class Episode(NamedTuple):
-    """The counted tokens of some sentences: hidden (n, H) predicted targets (n,), which stand at
-    `places` (n,) of the text."""
+    """The counted tokens of some sentences: hidden (n, H) predicted targets (n,), at `places` (n,)
+    of the text."""
 
     hidden: Tensor
     targets: Tensor
@@ -39,9 +39,9 @@ def episodes(
 ) -> Iterator[Episode]:
     """Read each sentence w_1 ... w_n <eos> of `tokens` (N,) as <eos> w_1 ... w_n, from zeros.
 
-    Every token is a target, the very first too. With `after`, only those behind that token's
-    first occurrence in a sentence are. Sentences of like length stand side by side, padded; that
-    changes nothing but the speed and the order. turn: (r, W), of W batches in turn only the r-th.
+    Every token is a target, also the first. With `after`, only those after that token's first
+    occurrence in a sentence are. Sentences of similar length are batched with padding, which
+    changes only the speed and the order. turn: (r, W), only the r-th of every W batches.
     """
     bounds = sentence_bounds(tokens, eos)
     starts, lengths = bounds[:-1], np.diff(bounds)
@@ -52,7 +52,7 @@ def episodes(
         members = order[first:end]
         places = starts[members] + np.arange(lengths[members].max())[:, None]  # (T, B)
         counted = places < starts[members] + lengths[members]
-        # Behind the end of a sentence stands <eos>, which is read there but is no target.
+        # After the end of a sentence comes <eos>, which is read there but is not a target.
         targets = np.full(places.shape, eos)
         targets[counted] = tokens[places[counted]]
         inputs = np.concatenate([np.full((1, len(members)), eos), targets[:-1]])

@@ -1,9 +1,9 @@
-"""The mutual information of passages of a text, written by people or by a model (BMI, section 5.2).
+"""The mutual information of segments of a text, real or generated (BMI, section 5.2).
 
     text = read_text("sample.txt")
     text_information(text, length=40, gap=10).estimates[0].value     # nats
 
-A model whose text keeps to its subject has about as much of it as the text it learnt from.
+A model whose text keeps to its subject has about as much of it as its training text.
 """
 
 import math
@@ -34,7 +34,7 @@ from infolm.metrics import Described, describe
 from infolm.section import nearest
 
 BOUNDS = tuple(name for name, each in ESTIMATORS.items() if each.neural and name != "club")
-"""What can be read on tokens."""
+"""The estimators that work on tokens."""
 BMI_BOUND, LENGTH, GAP, FOLDS = "js-dv", 40, 10, 10
 NATS: dict[Unit, float] = {"nats": 1.0, "bits": math.log(2)}
 METRIC = "mutual_information"
@@ -49,17 +49,17 @@ CONVENTION = (
     f"learnt from, the mean of {FOLDS} folds; shuffled: of segments paired at random, one fold"
 )
 OVERLAPPING = 6
-"""Pairs that a token is part of, about, unless a stride is given: BMI's 90 tokens every 15."""
+"""About how many pairs contain a token, unless a stride is given: BMI's 90 tokens every 15."""
 MOST_PAIRS, MOST_READ = 100_000, 20_000
-"""Pairs of a long text to learn from, and to read on, unless a stride is given."""
+"""Training and test pairs of a long text, unless a stride is given."""
 
 
 @dataclass(frozen=True, eq=False)
 class TokenText:
     """A text as tokens.
 
-    split: of a corpus; None for a file. tokens: 0 to types - 1, (T,), or (S, T) with a text of its
-    own in each row. language: what it was drawn from, where that is known and its symbols are the
+    split: of a corpus; None for a file. tokens: 0 to types - 1, (T,), or (S, T) with a separate
+    text in each row. language: the language it was drawn from, if known and its symbols are the
     tokens.
     """
 
@@ -81,9 +81,9 @@ def read_text(
 ) -> TokenText:
     """A split of a registered corpus, `train` by default, or a whole file with its own vocabulary.
 
-    tokens: what a token is; by default what the corpus's published results count, and words for a
-    file. vocabulary: the most types, `<unk>` and `<eos>` included. pretokenised: words stand
-    between blanks; by default as the corpus needs it, and false for a file.
+    tokens: the kind of token; by default that of the corpus's published results, and words for a
+    file. vocabulary: the maximum number of types, `<unk>` and `<eos>` included. pretokenised: words
+    are separated by blanks; by default as the corpus needs it, and false for a file.
     """
     info, path = corpora.registry().get(source), Path(source)
     try:
@@ -133,7 +133,9 @@ def _read_file(path: Path, split: str | None, config: DataConfig, report: Report
             f"{what}{nearest(path, known)} (give a text file or one of {', '.join(known)})"
         )
     if split is not None:
-        raise InfolmError(f"{path} is a file and read as a whole: a split is of a corpus")
+        raise InfolmError(
+            f"{path} is a file and read whole, and only a corpus has splits: leave the split out"
+        )
     text = Text.whole(path)
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
@@ -170,9 +172,8 @@ def _encoded(
 class TextInformation:
     """I(X; Y) of segments X and Y of a text, `length` tokens each with `gap` tokens between.
 
-    stride: tokens from one pair to the next. pairs: how many there are to learn from; the
-    estimates' `samples` are those that share no token, on which they were read. exact: the truth,
-    where it is known.
+    stride: tokens from one pair to the next. pairs: the number of training pairs; the estimates'
+    `samples` are the test pairs, which share no token. exact: the truth, if known.
     """
 
     length: int
@@ -202,12 +203,13 @@ def check_text(
     gap: int = GAP,
     stride: int | None = None,
 ) -> None:
-    """Refuse what `text_information` would, before a text is read."""
+    """Check the arguments of `text_information` before a text is read."""
     for bound in bounds:
         entry(bound)
         if bound not in BOUNDS:
             raise InfolmError(
-                f"{bound} needs rows of numbers, not tokens: of text there are {', '.join(BOUNDS)}"
+                f"{bound} needs rows of numbers, not tokens: for text choose among "
+                f"{', '.join(BOUNDS)}"
             )
     check_segments(length, gap, stride)
 
@@ -223,10 +225,9 @@ def text_information(
 ) -> TextInformation:
     """Estimate it by each of the bounds; the defaults are BMI's.
 
-    By default the pairs overlap as `OVERLAPPING` says, and a long text gives `MOST_PAIRS` to learn
-    from and `MOST_READ` to read on, evenly spread. The pairs that are read share no token with each
-    other, nor with one that the critic learnt from. With a stride of 2 length + gap or more no
-    pairs overlap at all.
+    By default the pairs overlap as `OVERLAPPING` says, and a long text gives `MOST_PAIRS` training
+    pairs and `MOST_READ` test pairs, evenly spread. Test pairs share no token with each other or
+    with training pairs. With a stride of 2 length + gap or more no pairs overlap at all.
     settings: of `Segments`: folds, steps, seed, critic.
     """
     check_text(bounds, length, gap, stride)
@@ -250,10 +251,10 @@ def text_information(
 
 
 def least_tokens(rows: int, stride: int | None = None) -> int:
-    """How many tokens a text of so many rows must have for `information_measurements`."""
+    """The least tokens of a text with this many rows for `information_measurements`."""
     span = 2 * LENGTH + GAP
     stride = stride or span // OVERLAPPING
-    step = stride * math.ceil(span / stride)  # from one pair that is read to the next
+    step = stride * math.ceil(span / stride)  # between test pairs
     return rows * (step * (math.ceil(fewest_rows(FOLDS) / rows) - 1) + span)
 
 
@@ -268,7 +269,7 @@ def information_measurements(
     """The mutual information of a text's segments as BMI measures it, and the control, which is 0
     but for the estimator's error: shuffled pairs, by one fold; also the estimator's warning.
 
-    source: what the text is, as the method's name says it.
+    source: the text, as in the method's name.
     """
     result = text_information(text, stride=stride, report=report, folds=FOLDS, seed=seed)
     (found,) = result.estimates
@@ -298,7 +299,7 @@ def _pairs(
 def exact(language: Language | None, length: int, gap: int) -> float | None:
     """The mutual information of two segments of a language, in nats.
 
-    None where it is not known: of real text, of the grammar, and of a hidden Markov model whose
+    None if it is not known: for real text, for the grammar, and for a hidden Markov model whose
     segments are too long to enumerate.
     """
     known = getattr(language, "segment_information", None)

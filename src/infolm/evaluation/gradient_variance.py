@@ -1,8 +1,8 @@
-"""How much noisier the policy gradient is than IW-RAML, weight by weight (Cao & Xu 2020, figure 3).
+"""Gradient noise of the policy gradient over IW-RAML, per parameter (Cao & Xu 2020, figure 3).
 
-Phase two of BMI could raise the information in what a model Q says by the policy gradient. The
-paper trains by importance-weighted RAML instead, because of the variance. Here is that other
-estimator, to be compared and not to be trained by: of the gradient of
+Phase two of BMI could raise the information of a model Q's text by the policy gradient. The paper
+trains by importance-weighted RAML instead, because of the variance. This is the policy gradient,
+for comparison and not for training: of the gradient of
 
     I~ = E_{Q_XY}[R+] - E_{Q_X Q_Y}[R-],  R+ = -softplus(-D), R- = softplus(D)         (eqs. 7, 8)
 
@@ -10,9 +10,9 @@ the part by which Q itself changes (eq. 10; phase one stands for the other, eq. 
 
     g2 = E_{Q_XY}[R+ grad ln Q_XY] - E_{Q_X Q_Y}[R- (grad ln Q_X + grad ln Q_Y)].
 
-Both are measured without dropout. It would make each gradient noisier, whatever is estimated, and
-the policy gradient wrong as well, unless a sample were drawn and scored under one and the same
-mask. So all the variance is that of the sentences, drawn from the text or from the model.
+Both are measured without dropout. Dropout would make each gradient noisier, and the policy gradient
+biased as well unless a sample were drawn and scored under the same mask. So all variance comes from
+the sentences, drawn from the text or from the model.
 """
 
 import math
@@ -47,7 +47,7 @@ from infolm.objectives.bmi import (
 from infolm.training.loop import tensors
 
 GROUPS = 4
-"""The batches are also taken in so many groups, whose results tell the standard error."""
+"""Groups of batches, whose spread gives the standard error."""
 QUANTILES = (0.01, 0.05, 0.25, 0.75, 0.95, 0.99)
 LEAST_SAMPLES = 3
 """A pair of samples leaves one other for the baseline."""
@@ -57,10 +57,11 @@ Gradient = Callable[[], Tensor]
 
 
 class SentenceEnd(NamedTuple):
-    """What a sentence that the model draws ends with: one of the tokens `stops`, or its `limit`-th.
+    """The end of a sentence drawn from the model: one of the tokens `stops`, or its `limit`-th
+    token.
 
-    An <eos> that comes first ends nothing: in a text, too, it belongs to a sentence, and an empty
-    line is none. Where the text is cut into stretches of equal length there are no stops.
+    An initial <eos> does not end it: in a text, too, it belongs to a sentence, and an empty line is
+    not a sentence. If the text is cut into blocks of equal length, there are no stops.
     """
 
     eos: int
@@ -71,7 +72,7 @@ class SentenceEnd(NamedTuple):
 def draw_sentence(
     model: LanguageModel, before: Tensor, end: SentenceEnd, generator: torch.Generator
 ) -> Tensor:
-    """A sentence that goes on from each column of `before`, (T, M) -> (T', M).
+    """A sentence that continues each column of `before`, (T, M) -> (T', M).
 
     The model reads `before` from a state of zeros. It must be in evaluation mode.
     """
@@ -95,19 +96,20 @@ def draw_sentence(
 
 
 def advantages(scores: Tensor, baseline: bool = True) -> tuple[Tensor, Tensor]:
-    """How much ln Q(X_i) and ln Q(Y_i | X_i) count in the estimate of g2: (M, M) -> (M,), (M,).
+    """The coefficients of ln Q(X_i) and ln Q(Y_i | X_i) in the estimate of g2: (M, M) -> (M,),
+    (M,).
 
     scores: D(X_i, Y_j), of M >= 3 independent samples (X_i, Y_i) of Q_XY. Those with i != j are
-    pairs of Q_X Q_Y. ln Q_Y, a sum over every X, cannot be had, but its gradient at Y_j is the mean
-    of that of ln Q(X_j, Y_j) over the X_j that Y_j may have come from, so this does:
+    pairs of Q_X Q_Y. ln Q_Y, a sum over every X, is intractable, but its gradient at Y_j is the
+    mean of that of ln Q(X_j, Y_j) over the X_j that Y_j may follow. So the estimate is
 
         1/M sum_i R+_ii grad ln Q(X_i, Y_i)
         - 1/(M (M - 1)) sum_{i != j} R-_ij (grad ln Q(X_i) + grad ln Q(X_j, Y_j))
 
-    From each reward a baseline is taken: R+_ii less the mean of the other R+, and R-_ij, where it
-    multiplies the gradient of sample k, less the mean of all R- in which k has no part. These do
-    not depend on that sample, and a gradient of a logarithm has a mean of 0: no bias is added.
-    Without `baseline` it is eq. 10 as it stands, whose rewards are far from 0 and nearly alike.
+    A baseline is subtracted from each reward: R+_ii less the mean of the other R+, and R-_ij, where
+    it multiplies the gradient of sample k, less the mean of all R- without k. These do not depend
+    on that sample, and a gradient of a logarithm has a mean of 0: no bias is added. Without
+    `baseline` it is eq. 10 itself, whose rewards are far from 0 and nearly equal.
     """
     count = len(scores)
     gain = -softplus(-scores.diagonal())
@@ -150,8 +152,8 @@ def estimators(
 ) -> tuple[Gradient, Gradient]:
     """The policy gradient of M pairs that the model draws, and IW-RAML's of M pairs of the text.
 
-    M is that of `feed`, whose batches are drawn as in training: no pair twice in a pass. Of a pair
-    that the model draws, X begins after an <eos> and a state of zeros, and Y goes on from X. Both
+    M is that of `feed`, whose batches are drawn as in training: no pair twice in a pass. In a pair
+    drawn from the model, X starts after an <eos> and a state of zeros, and Y continues X. Both
     gradients are means over M pairs, and read as many sentences.
     """
     if feed.batch < LEAST_SAMPLES:
@@ -182,16 +184,16 @@ def estimators(
 
 
 class Moments:
-    """Mean and variance of vectors (W,) that come one after the other, by Welford's algorithm.
+    """Running mean and variance of vectors (W,), by Welford's algorithm.
 
-    In double precision: the square of a small gradient is nothing in single.
+    In double precision: the square of a small gradient underflows in single.
     """
 
     def __init__(self) -> None:
         self.count = 0
         self.mean = torch.zeros((), dtype=torch.double)
         self.squares = torch.zeros((), dtype=torch.double)
-        """Of the differences from the mean, summed."""
+        """The sum of squared differences from the mean."""
 
     def add(self, vector: Tensor) -> None:
         vector = vector.double()
@@ -201,7 +203,7 @@ class Moments:
         self.squares = self.squares + change * (vector - self.mean)
 
     def merge(self, other: "Moments") -> None:
-        """Add all that `other` has seen (Chan et al. 1979)."""
+        """Merge with `other` (Chan et al. 1979)."""
         count = self.count + other.count
         change = other.mean - self.mean
         between = change.square() * (self.count * other.count / count)
@@ -216,18 +218,19 @@ class Moments:
 
     @property
     def noise(self) -> float:
-        """E|g - E g|^2, the variances of all weights together."""
+        """E|g - E g|^2, the sum of the variances of all parameters."""
         return float(self.squares.sum()) / (self.count - 1)
 
     @property
     def signal(self) -> float:
-        """|E g|^2, unbiased: without the noise that is left in the mean. It may be below 0."""
+        """|E g|^2, unbiased: without the noise in the mean. It may be below 0."""
         return float(self.mean.square().sum()) - self.noise / self.count
 
 
 @dataclass(frozen=True)
 class Precision:
-    """Of a gradient estimator: E|g - E g|^2 and |E g|^2 of a batch, and the latter's error."""
+    """A gradient estimator's E|g - E g|^2 and |E g|^2 for a batch, and the latter's standard
+    error."""
 
     noise: float
     signal: float
@@ -235,27 +238,27 @@ class Precision:
 
     @property
     def relative_error(self) -> float | None:
-        """noise / signal, the squared relative error of a batch's gradient; whatever scale the
-        objective has. So many batches have an average whose error is as large as the gradient.
+        """noise / signal, the squared relative error of a batch's gradient, independent of the
+        objective's scale. The average of this many batches has an error as large as the gradient.
 
-        None where the signal is not told from 0, being less than two standard errors.
+        None if the signal cannot be distinguished from 0, being less than two standard errors.
         """
         told = self.signal > 2 * self.signal_stderr
         return self.noise / self.signal if told else None
 
     @property
     def least_relative_error(self) -> float:
-        """What it is at least, with the signal two standard errors higher."""
+        """Its lower bound, with the signal two standard errors higher."""
         return self.noise / (max(self.signal, 0.0) + 2 * self.signal_stderr)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The policy gradient (rl) beside IW-RAML (raml), of W weights.
+    """The policy gradient (rl) compared with IW-RAML (raml), for W parameters.
 
-    log_ratios: log10 of Var_rl / Var_raml of each weight that varies in both, float64. Those that
-    never vary, such as the rows of words that were not read, have none, nor have those that vary
-    in one alone; `unused`, `rl_only` and `raml_only` say how many there are.
+    log_ratios: log10 of Var_rl / Var_raml of each parameter that varies in both, float64.
+    Parameters that never vary, such as the rows of words not read, and those that vary in only one
+    have none; `unused`, `rl_only` and `raml_only` count them.
     """
 
     log_ratios: npt.NDArray[np.float64]
@@ -274,13 +277,13 @@ class Comparison:
 
     @property
     def mean_ratio(self) -> float:
-        """The mean of the ratios themselves, as the paper has it. The largest decide it: those of
-        the rows of rare words that the model has drawn and the batches of the text did not have.
-        So it hangs on the number of batches, as the median does not."""
+        """The mean of the ratios themselves, as in the paper. The largest dominate it: those of the
+        rows of rare words that the model drew and the text's batches lack. So it depends on the
+        number of batches, unlike the median."""
         return float(np.mean(10**self.log_ratios))
 
     def numbers(self) -> dict[str, Any]:
-        """All that is to be told, by name."""
+        """All results by name."""
         logs = self.log_ratios
         found = (np.quantile(logs, q) for q in QUANTILES)
         rl, raml = self.rl.relative_error, self.raml.relative_error
@@ -324,16 +327,16 @@ def stderr(values: Sequence[float]) -> float:
 def compare(
     rl: Gradient, raml: Gradient, batches: int, report: Progress | None = None
 ) -> Comparison:
-    """Take `batches` gradients of each, and keep of them no more than means and variances: eight
-    vectors (W,) of doubles, however many batches there are.
+    """Take `batches` gradients of each, and keep only means and variances: eight vectors (W,) of
+    doubles, however many batches there are.
 
-    Standard errors are those between `GROUPS` groups of batches. A group has a variance of its
-    own and a mean of its own, so each has two batches at least.
+    Standard errors are those between `GROUPS` groups of batches. Each group has its own mean and
+    variance, so it needs at least two batches.
     """
     if batches < 2 * GROUPS:
         raise InfolmError(
-            f"--batches is {batches}, too few to tell a variance and its error: take "
-            f"{2 * GROUPS} at least, or 200 as usual"
+            f"--batches is {batches}, too few to estimate a variance and its error: use at "
+            f"least {2 * GROUPS}, or 200 as usual"
         )
     whole = Moments(), Moments()
     means, medians, signals = [], [], []
@@ -348,7 +351,8 @@ def compare(
         logs = logs[np.isfinite(logs)]
         if not len(logs):
             raise RunError(
-                "no weight's gradient varies in both: train on, the critic knows nothing"
+                "no parameter's gradient varies in both, so the critic has learnt nothing: train "
+                "longer"
             )
         means.append(logs.mean())
         medians.append(np.median(logs))

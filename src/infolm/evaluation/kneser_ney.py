@@ -1,4 +1,4 @@
-"""Interpolated Kneser-Ney: the n-gram model to stand beside a neural one.
+"""Interpolated Kneser-Ney: the n-gram baseline of a neural model.
 
 Kneser and Ney (1995), in the modified form of Chen and Goodman (1999, section 3): for the words w
 after the context h = (w_1 ... w_{k-1}), with h' the context without its oldest word,
@@ -7,9 +7,9 @@ after the context h = (w_1 ... w_{k-1}), with h' the context without its oldest 
     g(h) = sum over w of D(c(h w)) / c(h),    c(h) = sum over w of c(h w).
 
 At the highest order c is the number of occurrences of an n-gram; below it is the number of
-different words seen before it, because a lower order is asked only where a longer context has
-failed. A context never seen has g = 1. Since p_0 is uniform over the vocabulary, no probability
-is zero.
+different words seen before it, because a lower order is used only where a longer context has
+failed. An unseen context has g = 1. Since p_0 is uniform over the vocabulary, no probability is
+zero.
 
 The text is one stream: contexts run across <eos>. On the Penn Treebank (five words, test
 perplexity) this gives 141.1, beside the 141.2 that the literature quotes as KN-5, and 217.8 on
@@ -35,9 +35,9 @@ Tokens = npt.NDArray[np.integer[Any]]
 class Level:
     """The G different k-grams of the text, over the C different (k-1)-grams, their contexts.
 
-    A k-gram is known by its id, its rank in `keys`, where its key is (id of its context) * V +
-    (its last word): the k-grams of one context stand together. Id -1 means never seen; it picks the
-    last entry of `share` and `backoff`, which is the value for the unseen.
+    A k-gram's id is its rank in `keys`; its key is (id of its context) * V + (its last word), so
+    the k-grams of one context are adjacent. Id -1 means never seen; it picks the last entry of
+    `share` and `backoff`, which is the value for the unseen.
     """
 
     keys: Ints  # (G + 1,) ascending; the last one is larger than any key
@@ -51,12 +51,12 @@ class Level:
 
 
 def discounts(counts: Ints) -> Floats:
-    """What is taken off a count of 0, 1, 2, and 3 or more, shape (4,).
+    """The discounts of counts 0, 1, 2, and 3 or more, shape (4,).
 
     With n_i the number of n-grams that have count i and Y = n_1 / (n_1 + 2 n_2),
-    D_i = i - (i+1) Y n_{i+1} / n_i (Chen and Goodman, equation 26). A small text may have an
-    n_i = 0, or counts so odd that D_i leaves (0, i): there D_i = Y, the single discount of Kneser
-    and Ney, and Y = 1/2 where n_1 or n_2 is itself zero.
+    D_i = i - (i+1) Y n_{i+1} / n_i (Chen and Goodman, equation 26). A small text may have n_i = 0,
+    or counts such that D_i leaves (0, i): then D_i = Y, the single discount of Kneser and Ney, and
+    Y = 1/2 if n_1 or n_2 is zero.
     """
     _, n1, n2, n3, n4, _ = np.bincount(np.minimum(counts, 5), minlength=6).tolist()
     single = n1 / (n1 + 2 * n2) if n1 and n2 else 0.5
@@ -68,7 +68,8 @@ def discounts(counts: Ints) -> Floats:
 
 
 def _level(keys: Ints, counts: Ints, contexts: int, vocabulary: int) -> Level:
-    """The level of the k-grams `keys` (G,) with `counts` (G,), over so many contexts."""
+    """The level of the k-grams `keys` (G,) with `counts` (G,), over the given number of
+    contexts."""
     context = keys // vocabulary
     taken = discounts(counts)[np.minimum(counts, 3)]
     total = np.bincount(context, weights=counts, minlength=contexts)
@@ -122,7 +123,7 @@ class KneserNey:
         p = np.full(len(words), 1 / self.vocabulary)
         ids = np.zeros(len(words), np.int64)  # of the (k-1)-gram that ends at each position
         for k, level in enumerate(self.levels, 1):
-            # Near the start of the text there are no k-1 words to look back on: unseen.
+            # Near the start of the text there are fewer than k-1 words before: unseen.
             context = ids if k == 1 else np.append(-1, ids)[:-1]
             # An unseen context makes a negative key, which no level holds.
             ids = level.find(context * self.vocabulary + words)

@@ -8,17 +8,17 @@ is bounded from below with codes drawn from q(z | x), or from a wider proposal r
     IWAE    ln 1/K sum_k p(x | z_k) p(z_k) / r(z_k | x)      (Burda et al. 2016)
     MELBO   E_q ln p(x | z) - ln N                           (Livne et al. 2020, eqs. 15 and 16)
 
-The prior decides what a bound is worth. ELBO and IWAE hold for the prior a model was trained with,
-N(0, 1) or the uniform one of classes, and IWAE for any other, such as the aggregated posterior of
-the *training* sentences. MELBO
-holds for one prior alone, the aggregated posterior of the N sentences that are measured,
-1/N sum_j q(z | x_j): the code of each test sentence is in it. So it is no likelihood that a model
-could have promised before it saw the test set, and is not to be compared with one.
+The meaning of a bound depends on the prior. ELBO and IWAE hold for the prior a model was trained
+with, N(0, 1) or the uniform one of classes, and IWAE for any other, such as the aggregated
+posterior of the *training* sentences. MELBO holds only for one prior, the aggregated posterior of
+the N sentences that are measured, 1/N sum_j q(z | x_j): the code of each test sentence is in it. So
+it is not a likelihood that was fixed before the test set was seen, and must not be compared with
+one.
 
 Results are in nats, in double precision and in the order of the sentences, however they are
 batched. A sentence's log-likelihood comes in two parts, that of its words and that of the <eos>
-after them. Either <eos> counts, in the loss and in the number of tokens, or it does in neither;
-then a bound is one on the probability that a sentence begins with these words.
+after them. <eos> counts either in both the loss and the number of tokens or in neither; in the
+latter case a bound is on the probability that a sentence begins with these words.
 """
 
 import math
@@ -38,11 +38,11 @@ from infolm.models.latent import NORMAL, LatentModel, Posterior, Prior, Proposal
 from infolm.training.loop import tensors
 
 SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
-"""Widths of a proposal to choose from, in deviations of q; at the floor of MIM the last is 1.7."""
+"""Candidate widths of a proposal, in standard deviations of q; at MIM's floor the last is 1.7."""
 TOGETHER = 2**16
-"""Tokens that are decoded together, if so many codes of a sentence are wanted."""
+"""Tokens decoded together, if there are enough codes."""
 COMPONENTS, ROWS = 1024, 4096
-"""Of a mixture's densities so many are held at once: 32 MB."""
+"""Densities of a mixture held in memory at once: 32 MB."""
 
 Array = npt.NDArray[np.float64]
 
@@ -64,18 +64,19 @@ def encoded(model: LatentModel, lines: Lines, report: Progress | None = None) ->
 
 
 def posteriors(model: LatentModel, lines: Lines, report: Progress | None = None) -> Posterior:
-    """The same of a model whose codes are Gaussian, (S, Z); of another it is refused."""
+    """The same for a model with Gaussian codes, (S, Z); other models are refused."""
     found = encoded(model, lines, report).gaussian
     if found is None:
         raise InfolmError(
-            "this needs Gaussian codes, which have a mean and a deviation: take a run whose "
+            "this needs Gaussian codes, which have a mean and a standard deviation: choose a run "
+            "whose "
             "model.latent.kind is gaussian"
         )
     return found
 
 
 def placed(model: LatentModel, z: Tensor) -> Tensor:
-    """Codes where the model is; vectors also in its precision."""
+    """Codes on the model's device; vectors also in its precision."""
     return z.to(model.embedding if z.is_floating_point() else model.embedding.device)
 
 
@@ -86,15 +87,15 @@ class LogLikelihoods(NamedTuple):
     eos: Array
 
     def counted(self, eos: bool) -> Array:
-        """What counts, with <eos> or without."""
+        """The log-likelihood that counts, with <eos> or without."""
         return self.words + self.eos if eos else self.words
 
 
 def log_likelihoods(
     model: LatentModel, lines: Lines, z: Tensor, report: Progress | None = None
 ) -> LogLikelihoods:
-    """Of each sentence given its own code, z (S, ...): (S,) twice. The <eos> of a single symbol is
-    certain."""
+    """Log-likelihoods of each sentence given its own code, z (S, ...): (S,) twice. The <eos> of a
+    single symbol is certain."""
     words, ends = np.empty(len(lines)), np.empty(len(lines))
     done, total = 0, int(lines.lengths.sum()) + len(lines)
     with evaluating(model) as device:
@@ -113,9 +114,9 @@ class Aggregated:
     """1/N sum_j N(z; mean_j, (scale sigma_j)^2), the aggregated posterior of N sentences, with
     scale = 1; exact.
 
-    source: the sentences' split, for the name. Of the training sentences this is a prior that was
-    there before any test sentence was. Where q is narrow, as MIM's, only a wider one has anything
-    between its sentences: a kernel density estimate of where codes are.
+    source: the sentences' split, for the name. With training sentences this prior is fixed before
+    any test sentence is seen. If q is narrow, as MIM's, only a wider one has mass between the
+    sentences: a kernel density estimate of the codes.
     """
 
     posterior: Posterior
@@ -137,8 +138,8 @@ class Aggregated:
 
 
 class Draws(NamedTuple):
-    """Of K codes for each of S sentences, drawn from r(z | x): their log-likelihoods (K, S), and
-    ln p(z) / r(z | x), (K, S)."""
+    """K codes for each of S sentences, drawn from r(z | x): their log-likelihoods (K, S), and ln
+    p(z) / r(z | x), (K, S)."""
 
     likelihoods: LogLikelihoods
     log_ratio: Array
@@ -154,12 +155,12 @@ def draw(
     scale: float = 1.0,
     report: Progress | None = None,
 ) -> Draws:
-    """`samples` codes for each sentence, from r = N(mean, (scale sigma)^2), or from q where it is
-    not Gaussian; see `Draws`.
+    """`samples` codes for each sentence, from r = N(mean, (scale sigma)^2), or from q if it is not
+    Gaussian; see `Draws`.
 
-    posterior: that of the sentences. prior: its own unless given. Any scale gives a bound, that of
-    1 the usual one. The q of MIM is far narrower than p(z | x), so that its best scale is far above
-    1.
+    posterior: of the sentences. prior: by default the posterior's own. Any scale gives a bound,
+    scale 1 the usual one. The q of MIM is far narrower than p(z | x), so its best scale is far
+    above 1.
     """
     proposal = posterior.widened(scale)
     prior, count = prior or posterior.prior, len(lines)
@@ -206,8 +207,8 @@ def tuned_weighting(
     seed: int = 1,
     report: Progress | None = None,
 ) -> Weighting:
-    """The choice whose `importance_weighted` bound is highest on some of `lines`, which are to be
-    of validation. All see the same noise."""
+    """The choice whose `importance_weighted` bound is highest on some of `lines`, from the
+    validation split. All use the same noise."""
     lines = some(lines, most, seed)
     posterior = posteriors(model, lines)
     bounds = []
@@ -231,20 +232,20 @@ def some(lines: Lines, most: int, seed: int) -> Lines:
 def melbo(log_p: Array, sentences: int) -> Array:
     """mean_k ln p(x | z_k) - ln N: (K, S) with codes of q -> (S,) (eqs. 15 and 16).
 
-    At most ln p(x) where the prior is the aggregated posterior of N sentences, x among them, since
-    that is nowhere less than q(z | x) / N. Equal where no other sentence's q reaches x's codes and
-    p(x | z) is the same for all of these.
+    At most ln p(x) if the prior is the aggregated posterior of N sentences including x, since that
+    is nowhere less than q(z | x) / N. Equal if no other sentence's q reaches x's codes and p(x | z)
+    is the same for all of these.
     """
     return log_p.mean(0) - math.log(sentences)
 
 
 def melbo_by_size(log_p: Array, sizes: npt.ArrayLike) -> tuple[Array, Array]:
-    """MELBO's bound on the NLL per sentence if only K of the S sentences were there (figure 5).
+    """MELBO's bound on the NLL per sentence with only K of the S sentences (figure 5).
 
     log_p: mean_k ln p(x | z_k) of each sentence, (S,), S >= 2; sizes: k values of K. Gives the mean
-    -mean log_p + ln K and the deviation, (k,) each, over all subsets of size K. The latter is
-    s sqrt((1 - K / S) / K), as of any mean drawn without replacement, s^2 the variance over the
-    sentences. Beyond S the mean is the extrapolation, which has no deviation.
+    -mean log_p + ln K and the standard deviation, (k,) each, over all subsets of size K. The latter
+    is s sqrt((1 - K / S) / K), as for any mean of draws without replacement, s^2 the variance over
+    the sentences. Beyond S the mean is an extrapolation, without a standard deviation.
     """
     k = np.asarray(sizes, np.float64)
     spread = log_p.std(ddof=1) * np.sqrt(np.clip(1 - k / len(log_p), 0, None) / k)

@@ -1,4 +1,4 @@
-"""A model with a latent code measured on sentences: bounds on their likelihood, and its codes."""
+"""Measurements of a model with a latent code: bounds on the likelihood, and its codes."""
 
 import math
 from collections.abc import Sequence
@@ -42,17 +42,17 @@ from infolm.models.latent import NORMAL, LatentModel, Proposal
 from infolm.objectives import estimators
 
 INFORMATION_SENTENCES = 10_000
-"""Mutual information is that of at most so many sentences: it takes all pairs of them."""
+"""Most sentences for the mutual information, which takes all pairs of them."""
 ENTROPY_SENTENCES = 2_000
-"""The same of the entropy by nearest neighbours, which is more expensive."""
+"""Most sentences for the entropy by nearest neighbours, which is more expensive."""
 GAIN_SENTENCES = 2_000
-"""And of the likelihood given another's code."""
+"""Most sentences for the likelihood given another's code."""
 METHOD = "latent code"
 OF_DISTRIBUTIONS = (
     *("elbo", "importance_weighted", "latent_usage"),
     *("kl", "mutual_information", "units_above_noise", "bleu_sampled"),
 )
-"""Metrics that mean nothing where codes are points."""
+"""Metrics without meaning if codes are points."""
 for _name, _label in {
     "elbo": "ELBO: bound on the {}",
     "importance_weighted": "importance-weighted bound on the {}",
@@ -99,17 +99,17 @@ describe(
     Described("perplexity_of_classes", "classes in use, by their perplexity", "classes", 2),
 )
 FEW_CODES = 2.0
-"""An effective number of codes below this is as good as none."""
+"""An effective number of codes below this is too few."""
 
 
 @dataclass(frozen=True)
 class LatentSettings:
     """samples: N_z, codes of each sentence for ELBO, MELBO and reconstruction (eq. 16).
 
-    weighted_samples, weighted_sentences: K of the importance-weighted bound, and the sentences at
-    most that it is taken on, drawn from all. eos: whether <eos> counts. competitor: the loss of
-    another model, in nats per sentence, for `melbo_meets`. sampled_words: reconstructions for BLEU
-    are of words that are drawn, and else of the likeliest.
+    weighted_samples, weighted_sentences: K of the importance-weighted bound, and the maximum number
+    of sentences, drawn from all. eos: whether <eos> counts. competitor: the loss of another model,
+    in nats per sentence, for `melbo_meets`. sampled_words: reconstructions for BLEU have drawn
+    words instead of the likeliest.
     """
 
     samples: int = 5
@@ -130,7 +130,7 @@ class LatentSettings:
 
 
 def per_sentence(nats: Array) -> tuple[float, float]:
-    """The mean of something (S,) and its standard error."""
+    """The mean of values (S,) and its standard error."""
     return float(nats.mean()), float(nats.std(ddof=1)) / math.sqrt(len(nats))
 
 
@@ -160,22 +160,22 @@ def latent_measurements(
     points: bool = False,
     report: Report | None = None,
 ) -> tuple[list[Measurement], list[str]]:
-    """All measurements of two sentences or more, and what is to be said of them.
+    """All measurements of two sentences or more, and warnings.
 
-    points: codes are points, as an auto-encoder's: what asks for a distribution is left out.
+    points: codes are points, as an auto-encoder's: metrics that need a distribution are left out.
 
     Per sentence, and as perplexities per token: `reconstruction` is -E_q ln p(x | z); `elbo`,
     `melbo`, and `importance_weighted` with each of the weightings, are bounds on -ln p(x) from
-    above, under the priors that their conventions name (see `evaluation.latent`). Where <eos>
-    counts, `..._perplexity_without_eos` beside them are what they are where it does not.
-    `latent_usage`: see `usage_measurements`. `likelihood_gain`: see `reading.gain`. Of the codes:
-    `kl` to the prior, `mutual_information`, `active_units`; of Gaussian ones `units_above_noise`,
-    `latent_entropy` and its controls, of others `perplexity_of_classes`.
+    above, under the priors that their conventions name (see `evaluation.latent`). If <eos> counts,
+    `..._perplexity_without_eos` are the same without it. `latent_usage`: see `usage_measurements`.
+    `likelihood_gain`: see `reading.gain`. Of the codes: `kl` to the prior, `mutual_information`,
+    `active_units`; of Gaussian ones `units_above_noise`, `latent_entropy` and its controls, of
+    others `perplexity_of_classes`.
     """
     if len(lines) < 2:
         raise InfolmError(
-            f"the {split} split has {len(lines)} sentence{'s'[: len(lines) != 1]} with a word in "
-            "them, and two are the least to measure: bring more text, a sentence a line"
+            f"the {split} split has {len(lines)} sentence{'s'[: len(lines) != 1]} with a word, "
+            "and measuring needs two: give more text, one sentence per line"
         )
     posterior = encoded(model, lines, _stage(report, f"encoding the {split} split"))
     results = bound_measurements(model, lines, posterior, split, settings, report)
@@ -201,7 +201,7 @@ def bound_measurements(
     settings: LatentSettings,
     report: Report | None = None,
 ) -> list[Measurement]:
-    """Reconstruction, ELBO and MELBO, of the S sentences and their posterior."""
+    """Reconstruction, ELBO and MELBO of the S sentences and their posterior."""
     generator = torch.Generator().manual_seed(settings.seed)
     stage = _stage(report, f"decoding the {split} split")
     samples = 1 if posterior.certain else settings.samples
@@ -254,8 +254,8 @@ def weighted_measurements(
     settings: LatentSettings,
     report: Report | None = None,
 ) -> tuple[list[Measurement], list[str]]:
-    """The importance-weighted bound on some of the sentences; under the model's own prior also what
-    the same codes say of its use, and what is to be said of that."""
+    """The importance-weighted bound on some of the sentences; under the model's own prior also the
+    latent usage from the same codes, and warnings."""
     prior, scale = weighting
     lines = some(lines, settings.weighted_sentences, settings.seed)
     generator = torch.Generator().manual_seed(settings.seed)
@@ -291,13 +291,13 @@ def usage_measurements(
     convention: str,
     settings: LatentSettings,
 ) -> tuple[list[Measurement], list[str]]:
-    """How much of a sentence its code holds under the model's own posterior, from ln p(x | z_k) and
-    ln p(z_k) / r(z_k | x), (K, S) each: `latent_usage`, the mean over sentences of
+    """The information of a code about its sentence under the model's own posterior, from ln p(x |
+    z_k) and ln p(z_k) / r(z_k | x), (K, S) each: `latent_usage`, the mean over sentences of
 
         sum_k v_k ln p(x | z_k) - ln 1/K sum_k w_k,    v_k = w_k / sum_j w_j
 
-    (`evaluation.usage`), and `latent_usage_effective`, the mean of 1 / sum_k v_k^2. With one weight
-    that outweighs all others the latter is 1, and the former says how far r is from p(z | x).
+    (`evaluation.usage`), and `latent_usage_effective`, the mean of 1 / sum_k v_k^2. If one weight
+    dominates all others, the latter is 1, and the former only shows how far r is from p(z | x).
     """
     weighed = torch.from_numpy(log_p), torch.from_numpy(log_ratio)
     nats = usage(estimators.Draws(*weighed, kl=torch.zeros(len(lines)))).information
@@ -340,7 +340,7 @@ def _likelihood(
     settings: LatentSettings,
 ) -> list[Measurement]:
     """A loss of each sentence (S,) per sentence and as a perplexity, with <eos> or `without` it as
-    the settings say; where they keep it, the perplexity without it too."""
+    set; if <eos> counts, also the perplexity without it."""
     if not _counts_eos(model, settings):
         nll = without
     tokens = _tokens(model, lines, settings)
@@ -383,7 +383,7 @@ def gain_measurement(
 def code_measurements(
     posterior: Proposal, tokens: int, split: str, seed: int
 ) -> tuple[list[Measurement], list[str]]:
-    """What the codes of S sentences with `tokens` tokens are like, and what is to be said of it."""
+    """Measurements of the codes of S sentences with `tokens` tokens, and warnings."""
     generator = torch.Generator().manual_seed(seed)
     of_units = activity(posterior)
     kl_of_units = posterior.kl()
@@ -455,7 +455,7 @@ def _tokens(model: LatentModel, lines: Lines, settings: LatentSettings) -> Array
 
 
 def _counting(model: LatentModel, settings: LatentSettings) -> str:
-    """What is done with <eos>."""
+    """The convention on <eos>."""
     if not model.ends:
         return "the <eos> of a single symbol is certain, and no token"
     kept = "kept in" if settings.eos else "removed from"

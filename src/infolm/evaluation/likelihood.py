@@ -1,4 +1,4 @@
-"""How probable a model finds a text: one carried stream, or several in parallel."""
+"""The log-probability of a text under a model: one carried stream, or several in parallel."""
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,11 +18,11 @@ Progress = Callable[[int, int], None]
 """Called with (tokens done, tokens in all)."""
 
 PLAIN = (1.0,)
-"""The softmax as it is: one temperature, 1."""
+"""The plain softmax: one temperature, 1."""
 
 
 class Chunk(NamedTuple):
-    """What a pass over a text says of T neighbouring tokens.
+    """The results of a pass over a text for T neighbouring tokens.
 
     log_probs: (K, T), ln p(target | all before) at each of K temperatures of the softmax.
     hidden: (T, H), the output that predicted each target. targets: (T,).
@@ -35,7 +35,7 @@ class Chunk(NamedTuple):
 
 @contextmanager
 def evaluating(model: Model) -> Iterator[torch.device]:
-    """Dropout off and no gradients inside; the mode is put back after."""
+    """Inside, dropout and gradients are off; the mode is restored afterwards."""
     training = model.training
     model.eval()
     try:
@@ -48,9 +48,10 @@ def evaluating(model: Model) -> Iterator[torch.device]:
 def cuts(
     tokens: npt.NDArray[Any], length: int, device: torch.device, report: Progress | None = None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """The stream `tokens` (N,) as inputs (T,) and targets (T,), T = `length` but at the end.
+    """The stream `tokens` (N,) as inputs (T,) and targets (T,), T = `length` except at the end.
 
-    Every token but the first is a target once. `report` hears of a cut when the next is asked for.
+    Every token but the first is a target once. `report` is called for a chunk when the next is
+    requested.
     """
     total = len(tokens) - 1
     for start in range(0, total, length):
@@ -82,7 +83,7 @@ def one_stream(
 ) -> Generator[Chunk]:
     """Walk through `tokens` (N,) once, the state carried from chunk to chunk.
 
-    The numbers do not depend on `chunk` but for rounding.
+    The numbers depend on `chunk` only by rounding.
     """
     state = model.initial_state(1)
     for inputs, targets in cuts(tokens, chunk, model.device, report):
@@ -113,11 +114,11 @@ def parallel_log_probs(
     chunk: int,
     report: Progress | None = None,
 ) -> npt.NDArray[np.float64]:
-    """The same, approximately: the text cut into `streams` parts that are read side by side.
+    """The same, approximately: the text cut into `streams` parts that are read in parallel.
 
     Each part is preceded by the `warm_up` tokens before it, which are read but not counted, so that
-    its state is nearly what one stream would have carried there. One stream is exact. Processes
-    that train together share the streams, and each has the result.
+    its state is nearly that of one stream. One stream is exact. Processes that train together share
+    the streams, and each has the result.
     """
     rank, processes = gather.processes()
     total = len(tokens) - 1

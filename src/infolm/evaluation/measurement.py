@@ -1,4 +1,4 @@
-"""A number that says what it is: unit, convention, tokens, standard error, split and method."""
+"""A measurement: a number with unit, convention, tokens, standard error, split and method."""
 
 import json
 import math
@@ -53,8 +53,8 @@ describe(
 class Measurement:
     """One result of an evaluation.
 
-    stderr is that of `value` as an estimate for the kind of text the split was taken from; None
-    where there are too few tokens to tell.
+    stderr: the standard error of `value` as an estimate for the kind of text of the split; None if
+    there are too few tokens.
     """
 
     metric: str
@@ -69,9 +69,9 @@ class Measurement:
 
 @dataclass(frozen=True)
 class TextSize:
-    """How long the raw text behind the predicted tokens is, where they spell it out exactly.
+    """The length of the raw text of the predicted tokens, if they spell it out exactly.
 
-    words: what stands between white space, and one <eos> a line; None where the text has no blanks.
+    words: separated by white space, plus one <eos> per line; None if the text has no blanks.
     """
 
     characters: int
@@ -83,7 +83,7 @@ def standard_error(losses: npt.NDArray[np.float64]) -> float | None:
     """Standard error of the mean of neighbouring, dependent losses, by batch means.
 
     The sequence is cut into `BLOCKS` blocks, longer than the dependence between tokens; the
-    spread of their means gives the error. None for fewer than ten tokens a block.
+    spread of their means gives the error. None for fewer than ten tokens per block.
     """
     size = len(losses) // BLOCKS
     if size < 10:
@@ -100,7 +100,7 @@ def likelihood_measurements(
     true: npt.NDArray[np.float64] | None = None,
     convention: str = CONVENTION,
 ) -> list[Measurement]:
-    """All that follows from the log-probabilities (N,) of a split's tokens, in nats.
+    """All measurements from the log-probabilities (N,) of a split's tokens, in nats.
 
         nll = -1/N sum ln p           perplexity = exp(nll)
         bits per character (byte) = nll N / (ln 2 x characters (bytes) of the predicted text)
@@ -108,13 +108,13 @@ def likelihood_measurements(
 
         nll above entropy = 1/N sum (ln p_true - ln p)
 
-    The bits and the word perplexity are given where `text` is: where the tokens determine the text
-    (and are not words). Of a stream the first token is not predicted, though its word counts: one
-    character's loss is missing from the sum. `true` (N,) are the
-    same tokens' log-probabilities under the language they were drawn from, where that is known.
-    The mean of the differences estimates the divergence KL(language || model) per token, which is
-    the cross entropy less the entropy of the language; since what is improbable is so to both, its
-    standard error is far smaller than that of the nll.
+    The bits and the word perplexity are given if `text` is: if the tokens determine the text (and
+    are not words). The first token of a stream is not predicted, though its word counts: one
+    character's loss is missing from the sum. `true` (N,) are the same tokens' log-probabilities
+    under the language they were drawn from, if known. The mean of the differences estimates the
+    divergence KL(language || model) per token, which is the cross entropy less the entropy of the
+    language; since a token improbable to one is improbable to both, its standard error is far
+    smaller than that of the nll.
     """
     losses = -np.asarray(log_probs, dtype=np.float64)
     count = len(losses)
@@ -159,14 +159,14 @@ def as_json(measurements: Sequence[Measurement]) -> str:
 
 
 def read(path: Path) -> list[Measurement]:
-    """The measurements in a file, none where there is no file."""
+    """The measurements in a file; empty if there is no file."""
     if not path.exists():
         return []
     try:
         return [_checked(**entry) for entry in json.loads(path.read_bytes())]
     except (ValueError, TypeError, RecursionError) as error:
         raise InfolmError(
-            f"{path} holds no measurements ({error}): `infolm repair {path.parent}` puts it aside"
+            f"{path} holds no measurements ({error}): `infolm repair {path.parent}` moves it away"
         ) from error
 
 
@@ -188,7 +188,7 @@ def merge(old: Sequence[Measurement], new: Sequence[Measurement]) -> list[Measur
 
 
 class NotKeptError(RunError):
-    """What was measured could not be written; it is here."""
+    """The measurements could not be written; they are attached."""
 
     def __init__(self, message: str, measurements: Sequence[Measurement]) -> None:
         super().__init__(message)
@@ -196,7 +196,8 @@ class NotKeptError(RunError):
 
 
 def keep(path: Path, new: Sequence[Measurement]) -> None:
-    """Add measurements to a file, whole or not at all; see `merge`. Others may do so at once."""
+    """Add measurements to a file atomically; see `merge`. Other processes may do so at the same
+    time."""
     try:
         with files.held(path):
             text = as_json(merge(read(path), new))
@@ -204,4 +205,4 @@ def keep(path: Path, new: Sequence[Measurement]) -> None:
                 path, lambda temporary: temporary.write_text(text, encoding="utf-8")
             )
     except InfolmError as error:
-        raise NotKeptError(f"what was measured is not kept: {error}", new) from error
+        raise NotKeptError(f"the measurements could not be saved: {error}", new) from error

@@ -1,9 +1,9 @@
-"""A way of measuring a text, and several of them measured in one walk through it.
+"""Evaluation methods, and several of them measured in one walk through a text.
 
-A walk is static, dynamic (the weights follow the text), by Monte Carlo dropout (many samples go
-side by side), or both: samples measure each segment before the weights move on, each with weights
-of its own or all with the same (`MonteCarloSettings.adaptation`). On top of a walk come the
-softmax's temperature, within each sample, and then the neural cache, whose pairs are the walk's own
+A walk is static, dynamic (the weights adapt to the text), by Monte Carlo dropout (many samples in
+parallel), or both: samples measure each segment before the weights are updated, each with its own
+weights or all with the same (`MonteCarloSettings.adaptation`). On top of a walk come the softmax's
+temperature, within each sample, and then the neural cache, whose pairs are the walk's own
 outputs: those of the adapted model, averaged over the samples.
 """
 
@@ -31,7 +31,8 @@ from infolm.nn.softmax import Tempering
 
 @dataclass(frozen=True)
 class Method:
-    """All that a number depends on but the model and the text; by default the model as it is."""
+    """Everything that a measurement depends on besides model and text; by default the static
+    model."""
 
     dynamic: DynamicSettings | None = None
     monte_carlo: MonteCarloSettings | None = None
@@ -41,12 +42,12 @@ class Method:
 
     @property
     def walk(self) -> tuple[DynamicSettings | None, MonteCarloSettings | None]:
-        """Methods whose walks are equal are measured in one."""
+        """The key of the walk; methods with equal walks are measured in one."""
         return self.dynamic, self.monte_carlo
 
     @property
     def parts(self) -> dict[str, str]:
-        """What makes it more than the model: each part's name, and how it is set."""
+        """The parts besides the static model: name -> description with settings."""
         parts = {}
         if d := self.dynamic:
             parts["dynamic"] = (
@@ -55,8 +56,8 @@ class Method:
             )
         if m := self.monte_carlo:
             span = "segment" if self.dynamic else f"{m.span} tokens"
-            # Without a word on it each sample is measured with the same weights: what older
-            # measurements say is still what they mean.
+            # Without this phrase all samples have the same weights, so older measurements keep
+            # their meaning.
             own = ", each adapting by itself" if self.dynamic and m.adaptation == "own" else ""
             parts["mc"] = (
                 f"Monte Carlo dropout ({m.samples} masks{own}, rates x {m.rate:.3g}, drawn anew "
@@ -76,7 +77,7 @@ class Method:
 
 
 def _of_rms(settings: DynamicSettings) -> str:
-    """What only the rms rule has; of the mean and the statistics, what is not the usual."""
+    """The settings of the rms rule; mean and statistics only if they are not the usual ones."""
     if settings.rule != "rms":
         return ""
     mean = ", mean of RMS by tensor" if settings.mean == "tensor" else ""
@@ -86,15 +87,15 @@ def _of_rms(settings: DynamicSettings) -> str:
 
 
 STATIC = Method()
-"""The model as it is, in one carried stream."""
+"""The static model, in one carried stream."""
 
 
 @dataclass(frozen=True)
 class Reading:
     """ln p of every token but the first, (N - 1,), by one method.
 
-    sampling_error: the standard error of the mean that is due to the finite number of dropout
-    samples (before the cache); None without samples, or with one.
+    sampling_error: the standard error of the mean due to the finite number of dropout samples
+    (before the cache); None without samples, or with one.
     """
 
     log_probs: npt.NDArray[np.float64]
@@ -132,8 +133,8 @@ def measure(
     statistics: Statistics | None = None,
     report: Progress | None = None,
 ) -> list[Reading]:
-    """Read `tokens` (N,) once by methods that have their walk in common, and all temperatures but
-    1 within the same."""
+    """Read `tokens` (N,) once for methods with the same walk, and whose temperatures other than 1
+    act at the same place."""
     first = methods[0]
     assert all(method.walk == first.walk for method in methods)
     temperatures = list(dict.fromkeys(method.temperature for method in methods))

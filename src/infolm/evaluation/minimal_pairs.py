@@ -1,8 +1,8 @@
-"""Minimal pairs: does a model find the grammatical sentence of two the likelier?
+"""Minimal pairs: is the grammatical sentence of two the likelier one?
 
-As in BLiMP (Warstadt et al. 2020): the whole sentences' probabilities are compared, `<eos>` with
-them unless it does not count. A pair of equal probability counts a half: where both sentences have
-the same tokens, for instance because what differs is unknown, the model cannot choose.
+As in BLiMP (Warstadt et al. 2020): the probabilities of the whole sentences are compared, including
+`<eos>` unless it does not count. A pair of equal probability counts as half: if both sentences have
+the same tokens, for instance because the differing word is unknown, the model cannot choose.
 """
 
 import csv
@@ -19,9 +19,9 @@ from infolm.trees import fits, mapping
 
 GOOD, BAD = "sentence_good", "sentence_bad"
 PHENOMENA = ("linguistics_term", "phenomenon", "field")
-"""Fields that name what a pair tests, the first of them that it has."""
+"""Fields that may name a pair's phenomenon; the first present one is used."""
 HEADINGS = ([GOOD, BAD], ["good", "bad"])
-"""First lines of a .tsv file that are no pair."""
+"""Header lines of a .tsv file."""
 SUFFIXES = (".jsonl", ".tsv")
 VERSION = 1
 
@@ -38,7 +38,7 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Over pairs; a tie counts a half.
+    """Accuracy over pairs; a tie counts as half.
 
     stderr: the sample standard deviation of 0, 1/2 and 1 over the root of their number; None for
     one pair. unknown: the share of pairs in which a word is not in the vocabulary.
@@ -138,8 +138,8 @@ def judge(pairs: Sequence[Pair], scored: Sequence[ScoredSentence]) -> PairResult
 
 
 def read_pairs(path: Path) -> list[Pair]:
-    """Of a .jsonl file with `sentence_good` and `sentence_bad`, as BLiMP's, of a .tsv file with the
-    good sentence and the bad one, or of all such files in a folder, by name."""
+    """The pairs of a .jsonl file with `sentence_good` and `sentence_bad`, as BLiMP's, of a .tsv
+    file with the good and the bad sentence, or of all such files in a folder, by name."""
     if path.is_dir():
         found = sorted(p for p in path.iterdir() if p.suffix in SUFFIXES)
         if not found:
@@ -158,7 +158,7 @@ def _read(path: Path) -> list[Pair]:
         raise InfolmError(f"{path} is not UTF-8 text: convert it") from error
     pairs = list((_of_tsv if path.suffix == ".tsv" else _of_jsonl)(path, lines))
     if not pairs:
-        raise InfolmError(f"{path} has no pair of sentences")
+        raise InfolmError(f"{path} has no pair of sentences: write one pair per line")
     return pairs
 
 
@@ -170,7 +170,9 @@ def _of_jsonl(path: Path, lines: Sequence[str]) -> Iterator[Pair]:
         try:
             entry = mapping(json.loads(line))
         except (ValueError, RecursionError) as error:
-            raise InfolmError(f"{where} is not JSON ({error}): one object a line") from error
+            raise InfolmError(
+                f"{where} is not JSON ({error}): write one object per line"
+            ) from error
         if entry is None:
             raise InfolmError(f"{where} is not an object with {GOOD} and {BAD}")
         for field in (GOOD, BAD):

@@ -4,15 +4,15 @@ Gal and Ghahramani (2016), as Melis et al. (2018, 2020) use it: with masks m_1 .
 
     p(w_t | w_<t) = 1/M sum_i p(w_t | w_<t, m_i),
 
-where sample i reads the whole text with a state of its own. A mask lasts for a cut of the text, as
-in training, and is then drawn anew. With one sample and all rates zero this is the model itself.
+where sample i reads the whole text with its own state. A mask lasts for a chunk of the text, as in
+training, and is then redrawn. With one sample and all rates zero this is the model itself.
 
 A softmax's temperature acts within each sample, before the average.
 
-With dynamic evaluation a mask lasts for a segment, and the weights follow the text in one of two
-ways. `own`: each sample has weights of its own, which its own gradient, under its masks, moves; the
-average is over M dynamic evaluations (Melis et al. 2020). `shared`: one adaptation by the gradient
-without dropout, whose weights all samples are measured with: cheaper.
+With dynamic evaluation a mask lasts for a segment, and the weights adapt in one of two ways. `own`:
+each sample has its own weights, updated by its own gradient under its masks; the average is over M
+dynamic evaluations (Melis et al. 2020). `shared`: all samples use weights adapted by the gradient
+without dropout, which is cheaper.
 """
 
 import math
@@ -31,18 +31,18 @@ from infolm.models.language import LanguageModel
 from infolm.nn.softmax import Tempering
 
 AdaptedBy = Literal["own", "shared"]
-"""Whose gradient moves a sample's weights under dynamic evaluation."""
+"""The gradient that updates a sample's weights in dynamic evaluation."""
 
 ELEMENTS = 2**25
-"""Numbers a layer puts out at once for the samples that are read side by side."""
+"""Most outputs of a layer at once, for samples read in parallel."""
 
 
 @dataclass(frozen=True)
 class MonteCarloSettings:
-    """samples: M. rate: what every dropout rate is multiplied by. span: tokens a mask lasts for.
+    """samples: M. rate: the factor of every dropout rate. span: tokens per mask.
 
-    Under dynamic evaluation a mask lasts for a segment instead, and `adaptation` says whose
-    gradient moves a sample's weights.
+    In dynamic evaluation a mask lasts for a segment instead, and `adaptation` names the gradient
+    that updates a sample's weights.
     """
 
     samples: int = 200
@@ -60,9 +60,9 @@ class MonteCarloSettings:
 
 
 class MonteCarlo:
-    """The M samples on their way through one text.
+    """The M samples during a walk through one text.
 
-    Samples are read side by side as columns of a batch. Dropout of whole words and of weights has
+    Samples are read in parallel as columns of a batch. Dropout of whole words and of weights has
     one mask for a batch: a model with those reads its samples one after the other.
     """
 
@@ -84,7 +84,7 @@ class MonteCarlo:
         temperatures: Sequence[float],
         tempering: Tempering = "mixture",
     ) -> Chunk:
-        """Go on by a cut, inputs (T,) and targets (T,), under new masks.
+        """Read a chunk, inputs (T,) and targets (T,), under new masks.
 
         Its `hidden` is the mean over the samples of the output before its dropout.
         """
@@ -107,11 +107,11 @@ class MonteCarlo:
         return Chunk(mean, hidden / log_p.shape[2], targets)
 
     def standard_errors(self) -> list[float] | None:
-        """Of the mean loss of the tokens read so far, at each temperature, as an estimate of what
-        infinitely many samples would give; None for one sample.
+        """The standard error of the mean loss so far, at each temperature, as an estimate for
+        infinitely many samples; None for one sample.
 
-        To first order ln(1/M sum_i p_i) is off by the mean over i of p_i / p - 1. That, averaged
-        over the tokens, is one number a sample, and the samples are independent of each other.
+        To first order the error of ln(1/M sum_i p_i) is the mean over i of p_i / p - 1. Averaged
+        over the tokens, this is one number per sample, and the samples are independent.
         """
         if self.settings.samples < 2:
             return None
@@ -125,7 +125,7 @@ class MonteCarlo:
 
     @contextmanager
     def dropping(self, seeds: torch.Generator) -> Iterator[None]:
-        """Dropout on at its scaled rates, by the next of `seeds`; all as it was after."""
+        """Dropout on at its scaled rates, with the next of `seeds`; restored afterwards."""
         training = self.model.training
         devices = [self.model.device] if self.model.device.type == "cuda" else []
         with torch.random.fork_rng(devices), self.model.dropout_scaled(self.settings.rate):

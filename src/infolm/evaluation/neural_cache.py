@@ -1,4 +1,4 @@
-"""The neural cache: a model's own recent past as a second opinion on the next word.
+"""The neural cache: a distribution over the words of the recent past, mixed with the model's.
 
 Grave, Joulin and Usunier (2017), as used with AWD-LSTM by Merity, Keskar and Socher (2018). With
 h_t the last layer's output that predicts x_{t+1}, and the pairs (h_i, x_{i+1}) of the last `window`
@@ -7,8 +7,8 @@ positions i < t,
     p_cache(w) = sum over i with x_{i+1} = w of exp(theta h_t.h_i)  /  sum over i of the same,
     p(w) = (1 - lambda) p_model(w) + lambda p_cache(w).
 
-theta = 0 counts words in the window; lambda = 0 is the model. Before the first pair p_cache is 0/0:
-it is written nan, and `mix` leaves the model alone there.
+theta = 0 counts words in the window; lambda = 0 is the model. Before the first pair p_cache is 0/0,
+represented as nan; `mix` then returns the model's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ ROWS = 128
 
 WINDOWS = (100, 250, 500, 1000, 2000, 4000)
 FLATNESSES = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
-"""What `tune` tries; the paper's values lie inside."""
+"""The values that `tune` tries; the paper's lie inside."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class CacheSettings:
 
 @dataclass(frozen=True)
 class Band:
-    """R tokens against the C pairs any of them may look back on, the R tokens' own pairs last.
+    """R tokens against the C pairs in any of their windows, the R tokens' own pairs last.
 
-    Row r's own pair stands in column C - R + r, so the pairs in its window are the columns from
+    Row r's own pair is in column C - R + r, so the pairs in its window are the columns from
     C - R + r - window to C - R + r - 1: a band along the diagonal.
     """
 
@@ -79,7 +79,7 @@ class NeuralCache:
     def __init__(self, window: int, flatness: float) -> None:
         self.window = window
         self.flatness = flatness
-        # Pairs are written one after another into [0, end); when the room is used up, the last
+        # Pairs are written one after another into [0, end); when the buffer is full, the last
         # `window` of them move to the front. So a pair moves at most once, in chunks of any length.
         self.room = 2 * (window + ROWS)
         self.end = 0
@@ -113,7 +113,8 @@ class NeuralCache:
             self._write(rows, words)
 
     def bands(self, hidden: Tensor, targets: Tensor) -> Iterator[Band]:
-        """Append the pairs, at most ROWS at a time, and give each lot against what it may see."""
+        """Append the pairs, at most ROWS at a time, and yield each group against the pairs it may
+        see."""
         for rows, words in zip(hidden.split(ROWS), targets.split(ROWS), strict=True):
             self._write(rows, words)
             past = slice(max(0, self.end - len(rows) - self.window), self.end)
@@ -193,7 +194,7 @@ def tune(
 
 @dataclass(frozen=True)
 class WordChange:
-    """One row of table 3 of the paper: what the cache does for a word."""
+    """One row of table 3 of the paper: the cache's effect on a word."""
 
     token: int
     count: int

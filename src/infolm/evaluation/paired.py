@@ -25,9 +25,9 @@ FEWEST = 20
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean difference b - a and how far chance alone could have made it.
+    """The mean difference b - a and its significance.
 
-    stderr, p: None where there is no spread to judge by. number: seeds in pairs, the smaller
+    stderr, p: None if there is no spread. number: seeds in pairs, the smaller
     group's seeds, or blocks. df: degrees of freedom of Student's t.
     """
 
@@ -65,8 +65,8 @@ def welch_t(a: npt.ArrayLike, b: npt.ArrayLike) -> Difference:
 def over_text(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Difference | None:
     """`paired_t` of the mean losses of neighbouring blocks, a and b (N,) of the same N tokens.
 
-    The text is cut into `BLOCKS` blocks, or fewer of `SHORTEST` tokens, so that what neighbouring
-    tokens share stays inside a block. None for a text too short for `FEWEST` blocks.
+    The text is cut into `BLOCKS` blocks, or fewer of `SHORTEST` tokens, so that the dependence of
+    neighbouring tokens stays inside a block. None for a text too short for `FEWEST` blocks.
     """
     blocks = min(BLOCKS, len(a) // SHORTEST)
     if blocks < FEWEST:
@@ -93,7 +93,7 @@ def _judged(kind: str, difference: float, error: float, df: float, number: int) 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
     """The p of several tests made at once (Holm 1979): among m of them the smallest times m, the
-    next times m - 1 and so on, never falling. What has no p stays so and does not count."""
+    next times m - 1 and so on, never decreasing. Tests without a p are ignored."""
     order = sorted((i for i, p in enumerate(ps) if p is not None), key=lambda i: ps[i] or 0.0)
     adjusted: list[float | None] = [None] * len(ps)
     highest = 0.0

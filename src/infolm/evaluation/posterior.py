@@ -1,4 +1,4 @@
-"""What the codes of a model look like: are they used, and how much do they tell?"""
+"""Statistics of a model's codes: are they used, and how much information do they carry?"""
 
 import math
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from infolm.models.latent import Categories, LatentModel, Posterior, Proposal
 
 ACTIVE = 0.01
 """A dimension is active if its mean has a variance above this over sentences (Burda et al. 2016);
-a variable of classes, if it tells more nats than this of its sentence."""
+a variable of classes, if it carries more nats than this about its sentence."""
 ABOVE_NOISE = 1.0
 """A dimension stands above the noise if the variance of its mean is more than this many times the
 mean variance of q(z_d | x). At 1 more than half of the variance of its codes is between sentences,
@@ -33,9 +33,9 @@ for any width of q, where `ACTIVE` is for one about as wide as the prior."""
 BLOCK = 2**22
 """Densities held at once: 32 MB."""
 SAMPLES = 3
-"""Codes of a sentence in a picture."""
+"""Codes per sentence in a picture."""
 OTHERS = 3
-"""Sentences that each one is set against in a picture."""
+"""Other sentences that each one is compared with in a picture."""
 
 
 class Information(NamedTuple):
@@ -52,14 +52,14 @@ def mutual_information(posterior: Posterior | Categories, z: Tensor) -> Informat
         1/N sum_i t_i,    t_i = ln q(z_i | x_i) - ln 1/N sum_j q(z_i | x_j) <= ln N
 
     Identical posteriors give 0, and those far apart ln N: near that the sentences are too few, and
-    of what z tells of sentences at large only this lower bound is known. The mean KL to any prior
-    is a bound from above. Where q is certain of the code this is the entropy of codes.
+    this is only a lower bound on the information about sentences in general. The mean KL to any
+    prior is an upper bound. If q is deterministic, this is the entropy of codes.
 
     The error is that over draws of sentences and codes, by the jackknife, which is exact here: with
     r_ki = q(z_k | x_i) / sum_j q(z_k | x_j), leaving out sentence i takes its t_i from the sum and
-    adds d_i = -sum_{k != i} ln(1 - r_ki) to the others' t_k. So the error is the deviation of
-    t_i - d_i over sqrt N. It is too large rather than too small: by up to sqrt 2 near ln N, where
-    what is missing is due to few pairs of sentences.
+    adds d_i = -sum_{k != i} ln(1 - r_ki) to the others' t_k. So the error is the standard deviation
+    of t_i - d_i over sqrt N. It is too large rather than too small: by up to sqrt 2 near ln N,
+    where what is missing is due to few pairs of sentences.
     """
     count = len(z)
     own, others = np.empty(count), np.zeros(count)
@@ -68,7 +68,7 @@ def mutual_information(posterior: Posterior | Categories, z: Tensor) -> Informat
         log_share = log_q - log_q.logsumexp(1, keepdim=True)
         here = torch.arange(len(rows)), rows
         log_own = log_share[here]
-        # What is left without another's share is no less than one's own, whatever the rounding.
+        # The rest without another's share is at least the own share, despite rounding.
         left = torch.log1p(-log_share.exp()).maximum(log_own[:, None])
         left[here] = 0
         own[rows] = log_own.numpy() + math.log(count)
@@ -93,8 +93,8 @@ def above_noise(proposal: Proposal) -> npt.NDArray[np.bool_]:
         Var_x mu_d(x) > `ABOVE_NOISE` E_x sigma_d^2(x),    mean and variance over S sentences
 
     Their sum is Var z_d, x and z ~ q(z | x) both drawn (the law of total variance). A dimension
-    whose mean is the same for all sentences never does, however narrow it is. Empty where a code
-    has classes: their `activity` is information already.
+    whose mean is the same for all sentences never does, however narrow it is. Empty for classes:
+    their `activity` is already information.
     """
     if proposal.gaussian is None:
         return np.empty(0, np.bool_)
@@ -112,7 +112,7 @@ def entropies(q: Categories) -> tuple[Array, Array]:
 
 def activity(proposal: Proposal) -> Array:
     """How much each unit of a code varies with the sentence: the variance of a dimension's mean,
-    (Z,), or what the class of a variable tells, (L,). See `ACTIVE`."""
+    (Z,), or the information of a variable's class, (L,). See `ACTIVE`."""
     classes = proposal.over_classes
     if classes is None:
         return variances(cast(Posterior, proposal))
@@ -121,8 +121,8 @@ def activity(proposal: Proposal) -> Array:
 
 
 def classes_in_use(proposal: Proposal) -> Array:
-    """exp of the entropy of each variable's class over all sentences together, (L,): C where all
-    are as frequent, 1 where one alone is taken. Empty where a code has no classes."""
+    """exp of the entropy of each variable's class over all sentences together, (L,): C if all are
+    equally frequent, 1 if only one is used. Empty if a code has no classes."""
     classes = proposal.over_classes
     if classes is None:
         return np.empty(0)
@@ -136,8 +136,8 @@ class Entropy(NamedTuple):
     control: the same estimate from as many draws of N(0, 1), whose entropy is `normal`, exactly:
     the difference is the estimator's bias, which is large in many dimensions.
 
-    Neighbours are those of standardised columns, which is nearer the truth where dimensions differ
-    in width. unstandardised: those of the codes as they are, as in the paper's table 6.
+    Neighbours are those of standardised columns, which is more accurate if dimensions differ in
+    width. unstandardised: those of the plain codes, as in the paper's table 6.
     """
 
     value: float
@@ -152,7 +152,7 @@ class Entropy(NamedTuple):
 def latent_entropy(z: Tensor, generator: torch.Generator) -> Entropy:
     """Of codes z (N, Z), one a sentence. Codes that coincide are refused; see
     `kozachenko_leonenko`."""
-    from infolm.information.nearest import kozachenko_leonenko  # SciPy's trees: few ask for them
+    from infolm.information.nearest import kozachenko_leonenko  # SciPy's trees, rarely needed
 
     normal = torch.randn(z.shape, generator=generator, dtype=torch.float64)
     exact = 0.5 * z.shape[1] * math.log(2 * math.pi * math.e)
@@ -162,8 +162,8 @@ def latent_entropy(z: Tensor, generator: torch.Generator) -> Entropy:
 
 class Contrast(NamedTuple):
     """Figure 3 of Livne et al.: ln p(x_i | z_j) and ln q(z_i | x_j), of S sentences and their own
-    codes (S,), i = j, and of each with some others, i != j. The latter means nothing where q is
-    certain of the code."""
+    codes (S,), i = j, and of each with some others, i != j. The latter is meaningless if q is
+    deterministic."""
 
     own_likelihood: Array
     other_likelihood: Array
@@ -174,7 +174,8 @@ class Contrast(NamedTuple):
 def contrast(
     model: LatentModel, lines: Lines, posterior: Proposal, z: Tensor, others: int, seed: int
 ) -> Contrast:
-    """Each sentence beside its own code and those of `others`, fewer than S; z (S, ...)."""
+    """Compare each sentence with its own code and with those of `others`, fewer than S; z (S,
+    ...)."""
     shifts = np.random.default_rng(seed).choice(len(lines) - 1, others, replace=False) + 1
     likelihoods, densities = [], []
     for shift in (0, *shifts.tolist()):
@@ -188,8 +189,8 @@ def contrast(
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """What a report shows of S sentences and codes of Z units, which are dimensions, or variables
-    with classes; nats, with <eos>.
+    """The report's statistics of S sentences and codes of Z units, which are dimensions, or
+    variables with classes; nats, with <eos>.
 
     kl: KL(q(z_d | x) || p(z_d)) of each unit, the mean over sentences, (Z,); `mean_kl` is its sum.
     active: where `activity` is above `ACTIVE`, (Z,). information, information_error, ceiling: see
@@ -225,7 +226,9 @@ def picture(model: LatentModel, lines: Lines, seed: int = 1, most: int = 500) ->
     lines = some(lines, most, seed)
     count = len(lines)
     if count < 2:
-        raise InfolmError(f"a picture of the codes needs 2 sentences at least, not {count}")
+        raise InfolmError(
+            f"a picture of the codes needs at least 2 sentences, not {count}: give more text"
+        )
     generator = torch.Generator().manual_seed(seed)
     posterior = encoded(model, lines)
     z = posterior.one_drawn(generator)

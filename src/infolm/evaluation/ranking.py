@@ -1,5 +1,4 @@
-"""Which of several answers is the right one? Answers ranked without training on any (SentenceMIM,
-section 4.6).
+"""Ranking of candidate answers to a question, without training for it (SentenceMIM, section 4.6).
 
 For a question Q with candidates A_1 ... A_K,
 
@@ -8,8 +7,8 @@ For a question Q with candidates A_1 ... A_K,
 
 with codes z from q(z | x), and sigma, of each dimension, from q(z | u_k). With z_{u_k} the mean of
 that, S_k^2 is -2 ln q(z_{x_k} | u_k) but for the term of ln sigma. For an auto-encoder sigma = 1.
-An answer of unknown words alone is u_k itself, so its score is 0: a candidate may come first
-because the model can read nothing of it.
+An answer of only unknown words is u_k itself, so its score is 0: a candidate may come first because
+the model knows none of its words.
 """
 
 import math
@@ -49,14 +48,14 @@ Tokens = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Where the right answer of each of Q questions came, (Q,) each.
+    """The rank of the right answer of each of Q questions, (Q,) each.
 
     better: candidates before it. tied: those with its score, itself among them. candidates: all.
     group: its number; questions with the same candidates are one group. tokens: what was read.
-    score: what the candidates were ranked by, in words.
+    score: the ranking score in words.
 
-    Equal scores are no order. What depends on the rank is its mean over all orders of the tied, so
-    a score that is the same for all candidates has just the result of chance.
+    Metrics are means over all orders of tied candidates, so a score that is the same for all
+    candidates gives exactly the result of chance.
     """
 
     better: npt.NDArray[np.int64]
@@ -114,7 +113,7 @@ def rank(
     """
     if tokenizer.unk is None:
         raise InfolmError(
-            "ranking puts <unk> in an answer's place, and this vocabulary has none: take a run "
+            "ranking replaces an answer by <unk>, and this vocabulary has none: choose a run "
             "with data.tokens=word"
         )
     generator = None if sampled is None else torch.Generator().manual_seed(sampled)
@@ -143,7 +142,8 @@ def rank(
 def filled_and_masked(
     question: Question, tokenizer: Tokenizer, unk: int
 ) -> list[tuple[Tokens, Tokens]]:
-    """x_k and u_k of each candidate. There is one "?" behind the question, be it written or not."""
+    """x_k and u_k of each candidate. There is one "?" after the question, whether written or
+    not."""
 
     def encoded(text: str) -> list[int]:
         return tokenizer.encode(tokenizer.adapted(text)).tolist()
@@ -174,7 +174,7 @@ def _scores(
     )
     scores = distances(filled, masked, generator, unit)
     if not np.isfinite(scores).all():
-        raise RunError("the model gives codes that are not finite: take an earlier checkpoint")
+        raise RunError("the model gives codes that are not finite: use an earlier checkpoint")
     return scores
 
 
@@ -199,14 +199,14 @@ def chance(questions: Sequence[Question]) -> Ranking:
 
 
 def shortest(questions: Sequence[Question]) -> Ranking:
-    """The shortest candidate first. An answer moves the code the more the longer it is, so S_k has
-    some of this in it, for better or worse."""
+    """The shortest candidate first. Longer answers move the code more, so S_k partly reflects
+    length."""
     words = [np.array([float(len(a.split())) for a in each.answers]) for each in questions]
     return ranking(words, questions, int(sum(row.sum() for row in words)), "the shortest first")
 
 
 def overlap(questions: Sequence[Question]) -> Ranking:
-    """By the words a candidate shares with the question, what can be had without a model.
+    """By the words a candidate shares with the question: a baseline without a model.
 
         - sum over words w of  n_Q(w) n_A(w) idf(w)^2 / || n_A idf ||,    idf(w) = ln(N / N_w)
 
@@ -249,7 +249,8 @@ def ranking_measurements(
 ) -> list[Measurement]:
     """Precision at 1 and mean reciprocal rank, with standard errors.
 
-    Questions of one group, as those on one paragraph, are alike: with G groups of Q questions,
+    Questions of one group, such as those on one paragraph, are dependent: with G groups of Q
+    questions,
 
         stderr^2 = G / (G - 1)  sum over groups of (sum over its questions of v - mean v)^2 / Q^2
 

@@ -1,9 +1,9 @@
-"""What a decoder makes of its codes. An encoder can tell all sentences apart and the decoder still
-not read its codes: then a sentence is as likely given another's code, and what is written from one
-code is written from all.
+"""Whether a decoder uses its codes. An encoder can distinguish all sentences while the decoder
+ignores the codes: then a sentence is as likely given another's code, and all codes decode to the
+same text.
 
-Each quantity is a mean over sentences with its standard error, so that a few sentences are not
-taken for more than they are.
+Each quantity is a mean over sentences with its standard error, so that few sentences are not
+over-interpreted.
 """
 
 import math
@@ -44,20 +44,19 @@ def gain(own: Array, other: Array) -> Mean:
 
         ln p(x_i | z_i) - 1/C sum_c ln p(x_i | z_{j_c})
 
-    own (S,), and other (C S,): of every sentence with a first other, then with a second. 0 where
-    the decoder does not read the code.
+    own (S,), and other (C S,): of every sentence with a first other, then with a second. 0 if the
+    decoder ignores the code.
     """
     return mean(own - other.reshape(-1, len(own)).mean(0))
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Of S sentences and what was written from their codes.
+    """Statistics of S sentences and their reconstructions.
 
-    written: the number of different reconstructions. distinct: that over the number there could be,
-    1/S or so where the code changes nothing. bleu: the mean BLEU-1 of a sentence and its own
-    reconstruction. shuffled: that of a sentence and another's. difference: of the two, for each
-    sentence.
+    written: the number of different reconstructions. distinct: that over the possible number, about
+    1/S if the code has no effect. bleu: the mean BLEU-1 of a sentence and its own reconstruction.
+    shuffled: that of a sentence and another's. difference: of the two, for each sentence.
     """
 
     sentences: int

@@ -1,16 +1,16 @@
-"""Reverse perplexity: how well a text teaches the language it was written in (Zhao et al. 2018;
+"""Reverse perplexity: real text under a model trained on generated text (Zhao et al. 2018;
 BMI, section 5.1).
 
     reverse perplexity = exp(-1/N sum_t ln q(x_t | x_<t)),  x the real split, q learnt from the text
 
-A model that has the language's variety writes a text from which a fresh model q learns nearly as
-much as from real text of that length. One that leaves words or turns of phrase out teaches less,
-however good the perplexity of the model itself.
+If a model has the variety of the language, a new model q learns nearly as much from its text as
+from real text of that length. If it leaves out words or phrases, q learns less, however good the
+model's own perplexity.
 
-The fresh model is the same for every text, so that its perplexities compare: the yardstick. By
-default it is one layer that learns in minutes; a larger one learns more from a long text. It starts
-from the words' frequencies. The number of passes is
-the one that is best on a part of the same text; the real splits decide nothing.
+The new model, the yardstick, is the same for every text, so that perplexities are comparable. By
+default it is one layer that trains in minutes; a larger one learns more from a long text. It starts
+from the words' frequencies. The number of passes is chosen on a held-out part of the same text; the
+real splits are not used.
 """
 
 import re
@@ -45,9 +45,9 @@ from infolm.training.loop import Loop, Term, TrainConfig, Validation
 from infolm.training.run import RunFolder
 
 LEAST_TOKENS = 10_000
-"""A text shorter than this teaches nothing that could be compared."""
+"""Least tokens of a text for a comparable result."""
 HELD_OUT = 10
-"""One row in so many of the text decides when training ends."""
+"""One row in this many is held out for early stopping."""
 WARM_UP = 70
 """Tokens that each parallel stream of the held-out part reads before it counts."""
 CHUNK = 200
@@ -67,7 +67,7 @@ Rows = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class Yardstick:
-    """How large the fresh model is: so many LSTM layers of so many units, as are its embeddings.
+    """The size of the new model: LSTM layers and units; embeddings have as many.
 
     Adam's rate falls as the units grow, or wide models would diverge.
     """
@@ -110,7 +110,7 @@ def yardstick(
 ) -> RecurrentModel:
     """A fresh model trained on `text` (S, T), S rows that follow each other, of `types` types.
 
-    One row in `HELD_OUT` is not learnt from: the pass that is best on these is kept. Nothing but
+    One row in `HELD_OUT` is held out: the pass that is best on these is kept. Nothing but
     the text and the seed decides the result.
     """
     held_out = np.arange(len(text)) % HELD_OUT == 0
@@ -145,10 +145,10 @@ def yardstick(
 
 
 def stretches(tokens: Rows, rows: int, length: int) -> Rows:
-    """Stretches of a text (N,) side by side, (rows, length), rows >= 2 and N >= rows length.
+    """Blocks of a text (N,) as rows, (rows, length), rows >= 2 and N >= rows length.
 
-    They are spread evenly, from its first token to its last: its beginning alone may be about one
-    subject, where what a model writes is about all of them.
+    They are spread evenly, from its first token to its last: its beginning may be about one subject
+    only, while generated text is about all of them.
     """
     starts = np.arange(rows) * (len(tokens) - length) // (rows - 1)
     return np.stack([tokens[start : start + length] for start in starts])
@@ -180,8 +180,8 @@ def reverse_measurements(
     true: npt.NDArray[np.float64] | None,
     progress: Progress | None = None,
 ) -> list[Measurement]:
-    """What a yardstick makes of a real split's `tokens` (N,): `likelihood_measurements`, each name
-    with `reverse_` before it. source: the text it learnt from, as the method's name says it."""
+    """Measure a yardstick on a real split's `tokens` (N,): `likelihood_measurements`, each name
+    with `reverse_` before it. source: its training text, as in the method's name."""
     log_p = log_probs(model, tokens, CHUNK, progress)
     weights = sum(parameter.numel() for parameter in model.parameters())
     method = f"an LSTM of {weights:,} weights that learnt from {source}"

@@ -1,20 +1,20 @@
-"""Sentences scored: the surprisal of each token and of each word, its rank, what was likelier.
+"""Scores of sentences: the surprisal of each token and word, its rank, likelier alternatives.
 
-The surprisal of a token is -ln p(token | all before it). Of a word, a naive sum over its pieces is
-not the surprisal of the word where pieces mark how a word begins and not that it ends: "cat" is
-also how "cats" begins. With B the tokens that can stand only where a word has ended (those that
-begin with white space, `<eos>`; of word pieces those that go on none), the word w of the pieces
-w_1 ... w_n after the context c has the probability
+The surprisal of a token is -ln p(token | all before it). For a word, the sum over its tokens is not
+its surprisal if tokens mark the beginning of a word but not its end: "cat" is also how "cats"
+begins. With B the tokens that can stand only where a word has ended (those that begin with white
+space, `<eos>`; of word pieces those that do not continue a word), the word w of the pieces w_1 ...
+w_n after the context c has the probability
 
     p(w | c) = p(w_1 ... w_n | c) p(B | c w_1 ... w_n) / p(B | c),    p(B | .) = sum over b in B,
 
 where c itself ended a word (Pimentel and Meister 2024, "How to Compute the Probability of a Word",
 theorem 2; Oh and Schuler 2024, "Leading Whitespaces of Language Models' Subword Vocabulary Pose a
-Confound for Calculating Word Probabilities"). A word is what stands between white space, with the
-white space before it; `<eos>` is a word of its own, complete as it is. Then the probabilities of
-all words and `<eos>` sum to 1, and the surprisals of a sentence's words and its `<eos>` to that of
-its tokens. Behind `<eos>` any token begins a word, so p(B | c) = 1 there; not among word pieces,
-where one that goes on a word can begin none. Tokens that are words have B = V: there is nothing to
+Confound for Calculating Word Probabilities"). Words are separated by white space, and include the
+white space before them; `<eos>` is a complete word of its own. Then the probabilities of all words
+and `<eos>` sum to 1, and the surprisals of a sentence's words and its `<eos>` to that of its
+tokens. After `<eos>` any token begins a word, so p(B | c) = 1 there; not with word pieces, where a
+continuation piece cannot begin a word. Tokens that are words have B = V: there is nothing to
 correct.
 """
 
@@ -51,20 +51,20 @@ Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 NATS: Mapping[Unit, float] = {"bits": math.log(2), "nats": 1.0}
-"""Of one of each unit."""
+"""Nats in one of each unit."""
 LONGEST = 4096
-"""Tokens of a sentence, unless more are asked for."""
+"""Default maximum tokens of a sentence."""
 CHUNK = 200
-"""Tokens that a carried text is read by."""
+"""Tokens per chunk of a carried text."""
 _WORD = re.compile(f"[^{BLANKS}]+")
 
 
-# -- what is said of a sentence --------------------------------------------------------------
+# -- the scores of a sentence ----------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A token that could have stood there. log_prob in nats, surprisal in the sentence's unit."""
+    """An alternative token. log_prob in nats, surprisal in the sentence's unit."""
 
     token: str
     log_prob: float
@@ -73,12 +73,11 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class ScoredToken:
-    """A token and how surprising it is where it stands.
+    """A token and its surprisal in context.
 
-    start, end: its place in the text as written, in characters; of `<eos>`, behind its end. word:
-    which of the sentence's words it belongs to. rank: 1 for the likeliest token of all; None where
-    the method gives no whole distribution. unknown: it was read as `<unk>`. top: the likeliest
-    tokens in its place, as many as were asked for.
+    start, end: its character span in the text; for `<eos>`, after the end. word: the index of its
+    word. rank: 1 for the likeliest token; None if the method gives no whole distribution. unknown:
+    it was read as `<unk>`. top: the likeliest tokens at its position, as many as requested.
     """
 
     token: str
@@ -95,10 +94,10 @@ class ScoredToken:
 
 @dataclass(frozen=True, slots=True)
 class ScoredWord:
-    """What stands between white space, as written; the last may be `<eos>`.
+    """A word between white space; the last may be `<eos>`.
 
-    surprisal: of the whole word, that it ends with it (see the module). pieces: the plain sum of
-    its tokens' surprisals. tokens: how many they are.
+    surprisal: of the whole word, including its end (see the module). pieces: the plain sum of its
+    tokens' surprisals. tokens: their number.
     """
 
     word: str
@@ -113,7 +112,7 @@ class ScoredWord:
 @dataclass(frozen=True, slots=True)
 class ScoredSentence:
     """A text on one line. log_prob: the sum over its tokens, in nats; surprisal: the same in
-    `unit`, positive. convention: what was read before it, what counts, and by which method."""
+    `unit`, positive. convention: the context, what counts, and the method."""
 
     text: str
     log_prob: float
@@ -125,12 +124,12 @@ class ScoredSentence:
 
     @property
     def perplexity(self) -> float:
-        """Per token that counts."""
+        """Perplexity per counted token."""
         return math.exp(min(-self.log_prob / max(1, len(self.tokens)), 700))
 
     @property
     def unknown(self) -> int:
-        """How many of its tokens the vocabulary lacks."""
+        """The number of its unknown tokens."""
         return sum(token.unknown for token in self.tokens)
 
     def to_dict(self) -> dict[str, Any]:
@@ -138,16 +137,16 @@ class ScoredSentence:
         return asdict(self)
 
 
-# -- what is read of a model -----------------------------------------------------------------
+# -- the scores of a model -------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Of N tokens, each predicted from all that was read before it. In nats.
+    """Scores of N tokens, each predicted from all tokens before it. In nats.
 
-    ranks, log_begins and top are None where the method gives no whole distribution. log_begins:
-    ln p(B), that a word ends before the token; 0 where every token begins a word. top: the ids of
-    the K likeliest tokens, and their log-probabilities.
+    ranks, log_begins and top are None if the method gives no whole distribution. log_begins: ln
+    p(B), that a word ends before the token; 0 if every token begins a word. top: the ids of the K
+    likeliest tokens, and their log-probabilities.
     """
 
     log_probs: Floats  # (N,)
@@ -178,8 +177,8 @@ class Scores:
 
 @dataclass(frozen=True)
 class View:
-    """What is wanted of every distribution. begins: B, (V,), or None where it is all tokens. top:
-    how many of the likeliest tokens."""
+    """What to compute of every distribution. begins: B, (V,), or None if it is all tokens. top: how
+    many of the likeliest tokens."""
 
     begins: npt.NDArray[np.bool_] | None = None
     top: int = 0
@@ -233,7 +232,7 @@ def fresh(
     temperature: float = 1.0,
     report: Progress | None = None,
 ) -> Reader:
-    """Each sentence behind an `<eos>`, from a state of zeros. Those of like length side by side."""
+    """Each sentence after an `<eos>`, from a state of zeros; batched by length."""
 
     def read(tokens: Ids) -> Scores:
         parts, places = [], []
@@ -253,9 +252,9 @@ def carried(
     statistics: Statistics | None = None,
     report: Progress | None = None,
 ) -> Reader:
-    """All sentences as one text behind an `<eos>`, the state carried; by any method.
+    """All sentences as one text after an `<eos>`, the state carried; by any method.
 
-    The average over dropout masks has no whole distribution: of it only `log_probs` are known.
+    The average over dropout masks has no whole distribution: only `log_probs` are known.
     """
 
     def read(tokens: Ids) -> Scores:
@@ -321,7 +320,7 @@ _REMEMBERED = 2**25
 
 
 def one_by_one(read: Reader, eos: int) -> Reader:
-    """Each sentence as a text of its own: nothing is carried, not even what a method has learnt."""
+    """Each sentence as a separate text: nothing is carried, not even a method's adaptation."""
 
     def each(tokens: Ids) -> Scores:
         bounds = sentence_bounds(tokens, eos)
@@ -360,7 +359,7 @@ class Line:
 
     @classmethod
     def of(cls, text: str, tokenizer: Tokenizer, where: str, longest: int = LONGEST) -> Self:
-        """`where` names it in what is refused: 'FILE, line 3'."""
+        """where: its name in error messages: 'FILE, line 3'."""
         text = text.rstrip("\n")
         if "\n" in text:
             raise InfolmError(f"{where} has a line break: give each line by itself")
@@ -371,8 +370,8 @@ class Line:
             raise InfolmError(f"{where} has no token of this vocabulary: leave it out")
         if tokenizer.eos in ids:
             raise InfolmError(
-                f"{where} holds {tokenizer.token(tokenizer.eos)}, which ends a sentence: put what "
-                "follows on a line of its own"
+                f"{where} holds {tokenizer.token(tokenizer.eos)}, which ends a sentence: put the "
+                "rest on its own line"
             )
         if len(ids) > longest:
             raise InfolmError(
@@ -384,7 +383,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Wording:
-    """How scores are put into words: vocabulary, unit, whether `<eos>` counts, the convention."""
+    """How scores are presented: vocabulary, unit, whether `<eos>` counts, the convention."""
 
     tokenizer: Tokenizer
     unit: Unit = "bits"

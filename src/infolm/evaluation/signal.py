@@ -1,9 +1,9 @@
-"""How noisy the gradient of a Monte Carlo objective is by each estimator.
+"""The gradient noise of a Monte Carlo objective by estimator.
 
-The codes alone are drawn anew, with the sentences and the weights as they are. For a weight with
-gradient g the signal-to-noise ratio is |E g| / sd(g) (Rainforth et al. 2018, "Tighter variational
-bounds are not necessarily better"). That of the inference network falls as 1 / sqrt(K) with IWAE's
-K samples, and rises as sqrt(K) with DReG's (Tucker et al. 2018).
+Only the codes are redrawn; sentences and parameters are fixed. For a parameter with gradient g the
+signal-to-noise ratio is |E g| / sd(g) (Rainforth et al. 2018, "Tighter variational bounds are not
+necessarily better"). That of the inference network falls as 1 / sqrt(K) with IWAE's K samples, and
+rises as sqrt(K) with DReG's (Tucker et al. 2018).
 """
 
 import math
@@ -24,17 +24,17 @@ from infolm.models.latent import LatentModel
 from infolm.objectives.monte_carlo import MonteCarlo, MonteCarloConfig
 
 READING = ("encoder.", "forwards.", "latent.")
-"""What the names of the inference network's weights begin with."""
+"""The prefixes of the inference network's parameters."""
 SHARED, CODES = "embedding", "latent.embedding"
-"""Read by encoder and decoder alike; read by the decoder alone, of categorical codes."""
+"""Parameters of both encoder and decoder; of the decoder only, for categorical codes."""
 
 
 @dataclass(frozen=True)
 class Signal:
-    """Of a gradient g with W weights, as estimated from N draws.
+    """The precision of a gradient g with W parameters, estimated from N draws.
 
-    ratio: the mean of |E g_w| / sd(g_w) over the weights that vary. Where there is no signal at all
-    it is about sqrt(2 / (pi N)), and no less. signal: |E g|^2, unbiased, so that it may be below 0.
+    ratio: the mean of |E g_w| / sd(g_w) over the parameters that vary. Without any signal it is
+    about sqrt(2 / (pi N)), and no less. signal: |E g|^2, unbiased, so that it may be below 0.
     noise: E|g - E g|^2.
     """
 
@@ -47,14 +47,14 @@ class Signal:
 
 
 class Signals(NamedTuple):
-    """Of the inference network's weights, and of the decoder's."""
+    """The precision of the inference network's and of the decoder's parameters."""
 
     encoder: Signal
     decoder: Signal
 
 
 def floor(draws: int) -> float:
-    """The ratio that so many draws give where there is no signal."""
+    """The ratio that this many draws give without a signal."""
     return math.sqrt(2 / (math.pi * draws))
 
 
@@ -77,8 +77,9 @@ def signal_to_noise(
     """
     if draws < 2 * GROUPS:
         raise InfolmError(
-            f"{draws} gradients are too few to tell a variance and its error: take {2 * GROUPS} at "
-            "least, or 200 as usual"
+            f"{draws} gradients are too few to estimate a variance and its error: use at least "
+            f"{2 * GROUPS}, "
+            "or 200 as usual"
         )
     found = []
     training = model.training
@@ -97,7 +98,7 @@ def signal_to_noise(
 
 
 def sides(model: LatentModel) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
-    """The weights of the inference network, and the decoder's; the embedding is in neither."""
+    """The parameters of the inference network and of the decoder; neither has the embedding."""
     encoder: list[nn.Parameter] = []
     decoder: list[nn.Parameter] = []
     for name, weight in model.named_parameters():

@@ -1,4 +1,4 @@
-"""A model measured in every way asked for, on splits of its corpus."""
+"""All requested measurements of a model on splits of its corpus."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,19 +40,19 @@ from infolm.objectives.bmi import Bmi
 WARM_UP = 200
 """Tokens that each of several parallel streams reads before it counts."""
 TUNING_TOKENS = 250_000
-"""The cache is tuned on at most so many tokens, whose outputs are held in memory."""
+"""Most tokens for tuning the cache; their outputs are held in memory."""
 TEMPERATURE_TOKENS = 50_000
-"""The temperature is tuned on at most so many: it is then known to some thousandths."""
+"""Most tokens for tuning the temperature, which determine it to a few thousandths."""
 DEAR_TOKENS = 5_000
-"""Both are tuned on so few where the weights follow the text or many samples are read."""
+"""Most tokens for both with dynamic evaluation or many dropout samples."""
 FACTORS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25)
-"""Of the dropout rates in Monte Carlo dropout, those that are tried first."""
+"""Factors of the dropout rates in Monte Carlo dropout that are tried first."""
 NGRAM_ORDER = 5
 BASELINE = f"Kneser-Ney {NGRAM_ORDER}-gram"
 LANGUAGE = "the language itself"
 CRITIC = "critic_"
 OF_CRITIC = ("accuracy", "jensen_shannon", "mine")
-"""What is read of the critic of BMI; each metric begins with `CRITIC`."""
+"""Metrics of BMI's critic; each name begins with `CRITIC`."""
 for _quantity in (described(f"bmi/{name}") for name in OF_CRITIC):
     _unit = ", nats" if _quantity.unit == "nats" else ""
     _metric = f"{CRITIC}{_quantity.name}"
@@ -67,14 +67,14 @@ CRITIC_CONVENTION = (
 )
 
 TrueLogProbs = Mapping[str, npt.NDArray[np.float64]]
-"""Of each split, ln p of its tokens but the first under the language they were drawn from."""
+"""For each split, ln p of its tokens but the first under the language they were drawn from."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What is measured, and how a walk through a text goes.
+    """The model to measure, and how a text is walked through.
 
-    chunk: tokens read at a time. statistics: what dynamic evaluation by the rms rule needs.
+    chunk: tokens read at a time. statistics: for dynamic evaluation by the rms rule.
     """
 
     model: LanguageModel
@@ -90,7 +90,7 @@ class Subject:
 def text_size(split: Split, tokenizer: Tokenizer, whole: bool = False) -> TextSize | None:
     """The raw text's length behind the predicted tokens: all but the first, or the `whole` split.
 
-    None where tokens do not spell it out. Words are counted where blanks stand between them: not in
+    None if tokens do not spell it out. Words are counted if they are separated by blanks: not in
     a text that has a line for every word, or another character for the blank, as `ptb-char`.
     """
     if tokenizer.kind == "word" or split.unknown:
@@ -107,9 +107,9 @@ def tuned_temperature(
     method: Method,
     tempering: Tempering = "mixture",
 ) -> float:
-    """The softmax's temperature that suits the walk of `method` best on `tokens`, of validation.
+    """The best softmax temperature for the walk of `method` on `tokens`, of validation.
 
-    Of a static walk exactly; of others from the losses at a few temperatures, in one walk.
+    Exact for a static walk; for others from the losses at a few temperatures, in one walk.
     """
     progress = subject.progress(f"tuning the temperature on the validation split ({method})")
     static = method == STATIC
@@ -153,7 +153,7 @@ def tuned_episodic_temperature(
 def tuned_dropout_factor(
     subject: Subject, tokens: npt.NDArray[np.integer], samples: MonteCarloSettings
 ) -> float:
-    """What the dropout rates are multiplied by in Monte Carlo dropout, by the loss on `tokens`, of
+    """The best factor of the dropout rates in Monte Carlo dropout, by the loss on `tokens`, of
     validation (Melis et al. 2018), with as many masks.
 
     Of FACTORS, and then of those half a step to either side of the best. 0 is the model itself. A
@@ -182,7 +182,7 @@ def tuned_dropout_factor(
 
 
 def tuned_cache(subject: Subject, tokens: npt.NDArray[np.integer], method: Method) -> CacheSettings:
-    """The cache that suits `method`, which has none, best on `tokens`, of validation."""
+    """The best cache for `method`, which has none, on `tokens`, of validation."""
     dear = method.dynamic or method.monte_carlo
     tokens = tokens[: (DEAR_TOKENS if dear else TUNING_TOKENS) + 1]
     chunks = walk(
@@ -207,7 +207,7 @@ def true_log_probs(truth: Truth | None, corpus: Corpus, names: Sequence[str]) ->
 
 
 def language(truth: Truth | None, true: TrueLogProbs) -> list[Measurement]:
-    """What a perfect model would come to on each split; nothing where the language is not known."""
+    """The result of a perfect model on each split; empty if the language is not known."""
     return [
         measured
         for name, log_p in true.items()
@@ -240,8 +240,8 @@ def evaluate(
     methods: Sequence[Method],
     true: npt.NDArray[np.float64] | None = None,
 ) -> tuple[list[Measurement], list[WordChange]]:
-    """Measurements of one split by each of `methods`, in their order, and what the cache changes
-    for each word of it: the static model with a cache against without, if both are among them.
+    """Measurements of one split by each of `methods`, in their order, and the cache's effect on
+    each word of it: the static model with a cache against without, if both are among them.
 
     Methods whose walks are the same share one. true: see `likelihood_measurements`.
     """
@@ -265,8 +265,8 @@ def evaluate_text(
     streams: int = 1,
     ngrams: KneserNey | None = None,
 ) -> tuple[list[Measurement], list[str]]:
-    """Measurements of a text that is no split of the model's corpus, by each of `methods`, and why
-    they should not be compared with others. streams, ngrams: see `evaluate_parallel`, `baseline`.
+    """Measurements of a text outside the model's corpus, by each of `methods`, and warnings on
+    comparability. streams, ngrams: see `evaluate_parallel`, `baseline`.
 
     Bits per character and byte are given whatever the tokens are, with a warning where these do
     not spell out the text.
@@ -298,13 +298,13 @@ def evaluate_text(
 
 
 def text_warnings(tokenizer: Tokenizer, text: Split, name: str) -> list[str]:
-    """Why what is measured of a text does not compare with what others measure."""
+    """Warnings that a text's measurements are not comparable with others."""
     warnings = []
     if text.unknown:
         share = text.unknown / len(text.tokens)
         warnings.append(
             f"{share:.1%} of the tokens of {name} are not in the vocabulary and count as <unk>, "
-            "which is likelier than what it stands for: compare these numbers only with those of "
+            "which is likelier than the word itself: compare these numbers only with those of "
             "models that have the same vocabulary, or train on bytes or byte pairs"
         )
     elif tokenizer.kind == "word":
@@ -313,7 +313,7 @@ def text_warnings(tokenizer: Tokenizer, text: Split, name: str) -> list[str]:
             "leave out"
         )
     if tokenizer.lowercase:
-        warnings.append("the text was lower-cased, which leaves out what capitals would cost")
+        warnings.append("the text was lower-cased, so the cost of capitals is left out")
     return warnings
 
 
@@ -331,7 +331,7 @@ def read_by(
 
 
 def word_changes(readings: Mapping[Method, Reading], split: Split) -> list[WordChange]:
-    """What the cache changes for each word, by the static model; nothing if that had none."""
+    """The cache's effect on each word, with the static model; empty if it was not measured."""
     targets = torch.from_numpy(split.tokens[1:].astype(np.int64))
     for method, reading in readings.items():
         if method.cache and method == Method(cache=method.cache):
@@ -397,7 +397,7 @@ def reverse(
     fabric: Fabric,
     size: Yardstick = SMALL,
 ) -> list[Measurement]:
-    """What a fresh model that has learnt from `text` (S, T) makes of each of `splits`."""
+    """Measure a new model trained on `text` (S, T) on each of `splits`."""
     for name, split in splits.items():
         check(split, name)
     types, results = len(subject.tokenizer), []
@@ -415,7 +415,7 @@ def reverse(
 def information(
     subject: Subject, text: Rows, split: str, source: str, seed: int, stride: int | None = None
 ) -> tuple[list[Measurement], list[str]]:
-    """The mutual information of the segments of `text` (S, T), and what is to be said of it.
+    """The mutual information of the segments of `text` (S, T), and warnings.
 
     stride: tokens from pair to pair; None: as in `text_information`.
     """
@@ -430,7 +430,7 @@ def information(
 
 
 def critic(subject: Subject, bmi: Bmi, pairs: HeldOutPairs, name: str) -> list[Measurement]:
-    """What a run's critic of BMI knows of neighbouring sentences of the split `name`."""
+    """Measure a run's BMI critic on neighbouring sentences of the split `name`."""
     found = bmi.read(subject.model, pairs)
     random = pairs.first.shape[1] - 1
     method = f"critic of BMI, {pairs.pairs:,} pairs of neighbours, {random} random for each"
@@ -451,4 +451,4 @@ def critic(subject: Subject, bmi: Bmi, pairs: HeldOutPairs, name: str) -> list[M
 
 def check(split: Split, name: str) -> None:
     if len(split.tokens) < 2:
-        raise InfolmError(f"the {name} split has no token to predict: it needs two at least")
+        raise InfolmError(f"the {name} split has no token to predict: it needs at least two")

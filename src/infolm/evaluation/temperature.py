@@ -1,4 +1,4 @@
-"""The temperature of the softmax that suits a text best.
+"""The optimal softmax temperature on a text.
 
 p_tau(w) = p(w)^(1/tau) / sum_v p(v)^(1/tau): tau = 1 is the model, below it is sharper. The
 optimal temperature on the validation split is part of how Melis et al. (2018, 2020) measure a
@@ -6,9 +6,8 @@ model.
 
 With beta = 1/tau and z = ln p, the loss of a token y is -beta z_y + ln sum_v exp(beta z_v). It is
 convex in beta, with the slope E_beta[z] - z_y and the curvature Var_beta[z], whatever made p: a
-softmax or a mixture of them. Of an average over dropout masks it need not be convex, since there
-the temperature acts within each mask; nor is it where the temperature acts within each expert of a
-mixture.
+softmax or a mixture of them. For an average over dropout masks it need not be convex, since the
+temperature acts within each mask; nor if the temperature acts within each expert of a mixture.
 """
 
 import math
@@ -22,7 +21,7 @@ from infolm.models.language import LanguageModel
 from infolm.nn.softmax import Tempering
 
 COLDEST, HOTTEST = 0.25, 4.0
-"""Where a temperature is looked for."""
+"""The range of temperatures."""
 BLOCK_ELEMENTS = 2**22
 """Log-probabilities held at once, in all of the vocabulary."""
 GRID = tuple(np.geomspace(0.7, 1.4, 9).tolist())
@@ -88,8 +87,8 @@ def _by_brent(model: LanguageModel, hidden: Tensor, targets: Tensor) -> float:
 def interpolated(temperatures: Sequence[float], losses: Sequence[float]) -> float:
     """The tau with the lowest loss, from the losses at a few: a cubic spline in ln tau.
 
-    For passes that are too dear to repeat, all temperatures being measured in one of them. It is
-    not looked for outside of them, nor where the loss is not finite.
+    For passes that are too expensive to repeat: all temperatures are measured in one. The search
+    stays between them, and where the loss is finite.
     """
     from scipy.interpolate import CubicSpline
 

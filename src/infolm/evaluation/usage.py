@@ -1,4 +1,4 @@
-"""How likely sentences are under a model with a latent code, and how much of them the code holds.
+"""The likelihood of sentences under a model with a latent code, and the code's information.
 
 With K codes z_k ~ q(z | x) and w_k = p(x | z_k) p(z_k) / q(z_k | x), of each sentence x
 
@@ -6,8 +6,9 @@ With K codes z_k ~ q(z | x) and w_k = p(x | z_k) p(z_k) / q(z_k | x), of each se
     information  sum_k w_k ln p(x | z_k) / sum_k w_k - ln p^(x)        ~ KL(p(z | x) || p(z))
 
 (Melis 2023, section 5.7.1). The mean of the latter is the mutual information of sentence and code
-under the model's own posterior, which q need not be near to. Both are exact as K grows; with few
-codes the information is too high where q is narrower than the posterior. Any kind of code will do.
+under the model's own posterior, which q need not be close to. Both are exact as K grows; with few
+codes the information is too high if q is narrower than the posterior. This holds for any kind of
+code.
 """
 
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ TOGETHER = 2**16
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Inside, random numbers begin at `seed`; outside nothing is changed."""
+    """Inside, random numbers start from `seed`; the outer generators are not affected."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         yield

@@ -1,4 +1,4 @@
-"""The validation loss of a model with a latent code, or of an encoder, while it is trained."""
+"""The validation loss of a latent-variable model or an encoder during training."""
 
 from itertools import islice
 
@@ -24,7 +24,7 @@ from infolm.training import processes
 from infolm.training.loop import Validation
 
 SEED = 1
-"""Of the codes drawn: the same at every validation, so that they add no noise to the course."""
+"""Seed of the codes, the same at every validation, so that they add no noise to the curve."""
 MOST = 1000
 """Sentences among which the mutual information is measured: at most ln of their number."""
 
@@ -42,7 +42,7 @@ def monte_carlo_validation(
 
 
 BATCHES = 200
-"""Of a validation of an encoder, at most."""
+"""Most batches in a validation of an encoder."""
 
 
 def contrastive_validation(model: Encoder, objective: Objective, feed: Feed) -> Validation:
@@ -58,8 +58,8 @@ def sentence_validation(
     """The objective's loss on `lines`, in nats per token, without heuristics and dropout.
 
     Of the terms, `nll` is -ln p(x | z) in nats per token; `kl` and `information` are nats per
-    sentence: how far codes are from the prior, and how well they tell the first sentences apart.
-    Processes that train together share the sentences, and each has the result.
+    sentence: the distance of codes from the prior, and how well they distinguish the first
+    sentences. Processes that train together share the sentences, and each has the result.
     """
     device, size = model.embedding.device, model.config.latent.width
     generator = torch.Generator().manual_seed(SEED)

@@ -1,7 +1,7 @@
-"""The numbers of a training for TensorBoard.
+"""Training metrics for TensorBoard.
 
-Its own writer has a thread, whose stack trace a full disk prints beside our sentence. Here an event
-is written by who has it, and what fails fails there.
+TensorBoard's own writer has a thread, which prints a stack trace beside our sentence when the disk
+is full. Here the caller writes each event, so a failure is raised there.
 """
 
 import os
@@ -14,13 +14,13 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 VERSION = "brain.Event:2"
-"""Of the format: the first record of a file."""
+"""The first record of a file in this format."""
 SECONDS = 5.0
-"""Between two flushes, at the least: what a page of TensorBoard is behind."""
+"""Least seconds between two flushes: the delay of a TensorBoard page."""
 
 
 class Board:
-    """A new event file in a folder. What other files there have of `step` and later is void: a
+    """A new event file in a folder. Records of `step` and later in other files there are void: a
     resumed training takes those steps again."""
 
     def __init__(self, folder: Path, step: int) -> None:

@@ -1,9 +1,9 @@
-"""The whole state of a training run in one file, written so that no crash can spoil it.
+"""The whole state of a training run in one file, written atomically.
 
 A state is a tree of dicts and lists whose leaves are tensors, numbers, strings, booleans or None.
 The tensors go into a safetensors file, the rest as JSON into that file's metadata, with a SHA-256
 over both. Nothing is pickled. The file is written under another name, flushed to the disk and
-renamed: at any moment a checkpoint is there whole or not at all.
+renamed: at any moment a checkpoint exists completely or not at all.
 """
 
 import hashlib
@@ -25,7 +25,8 @@ from infolm.trees import fits, mapping
 METADATA = "infolm"
 FORMAT = "infolm checkpoint 1"
 KEPT = 2
-"""How many checkpoints of a run are kept: the newest, and one before it in case of a bad disk."""
+"""How many checkpoints of a run are kept: the newest, and the one before it in case of a bad
+disk."""
 
 _TENSOR = "$tensor"
 
@@ -87,21 +88,21 @@ def _digest(tree: str, tensors: dict[str, Tensor]) -> str:
 def atomically(
     path: Path, write: Callable[[Path], object], before: Callable[[Path], object] | None = None
 ) -> None:
-    """`files.replace`, with a sentence where the disk refuses."""
+    """`files.replace`, with a sentence if writing fails."""
     try:
         files.replace(path, write, before)
     except (OSError, SafetensorError) as error:
         raise RunError(
-            f"{path} could not be written ({error}): nothing that was there is lost; "
-            "make room, or mend the disk, and resume"
+            f"{path} could not be written ({error}): nothing is lost; "
+            "free some space or check the disk, and resume"
         ) from error
 
 
 def writer(state: dict[str, Any]) -> Callable[[Path], None]:
-    """What writes `state`, as it is now, to a file."""
+    """A writer of the present `state` to a file."""
     tensors: dict[str, Tensor] = {}
     tree = json.dumps(_flatten(state, "", tensors))
-    # Two names for one storage are written out twice, as safetensors asks.
+    # Two names for one storage are written twice, as safetensors requires.
     seen: set[int] = set()
     for name, tensor in tensors.items():
         if tensor.data_ptr() in seen and tensor.numel():
@@ -113,14 +114,14 @@ def writer(state: dict[str, Any]) -> Callable[[Path], None]:
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
-    """Write `state` to `path`, whole or not at all."""
+    """Write `state` to `path`, atomically."""
     atomically(path, writer(state))
 
 
 def load(path: Path, vouched: bool = False) -> dict[str, Any]:
-    """Read what `save` wrote; refuse a file that is damaged or is something else.
+    """Read what `save` wrote; refuse a damaged or different file.
 
-    vouched: the SHA-256 of the whole file has just been found right, and need not be taken again.
+    vouched: the SHA-256 of the whole file was just verified, and is not computed again.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -131,7 +132,7 @@ def load(path: Path, vouched: bool = False) -> dict[str, Any]:
     except (SafetensorError, OSError, ValueError, RecursionError, MemoryError) as error:
         raise InfolmError(f"{path} is damaged ({error}){_advice(path)}") from error
     if about.get("format") != FORMAT:
-        raise InfolmError(f"{path} is no checkpoint of infolm's: it lacks the mark '{FORMAT}'")
+        raise InfolmError(f"{path} is not a checkpoint of infolm: it lacks the mark '{FORMAT}'")
     tree: Any = about.get("tree")
     digest = about.get("sha256")
     if not fits(str, tree) or not (vouched or _digest(tree, tensors) == digest):
@@ -167,10 +168,10 @@ def _advice(path: Path) -> str:
     run = path.parent.parent if path.parent.name == "checkpoints" else path.parent
     others = [other for other in checkpoints(path.parent) if other != path] if inside else []
     if others:
-        return f": `infolm repair {run}` puts it aside, to resume from {others[-1].name}"
+        return f": `infolm repair {run}` moves it to damaged, to resume from {others[-1].name}"
     if not inside and checkpoints(path.parent / "checkpoints"):
-        return f": `infolm repair {run}` brings it back from a checkpoint"
-    return f": bring it back from a copy; `infolm repair {run}` says what is left of the run"
+        return f": `infolm repair {run}` restores it from a checkpoint"
+    return f": restore it from a copy; `infolm repair {run}` shows what is left of the run"
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -197,15 +198,15 @@ def load_weights(path: Path, model: nn.Module, vouched: bool = False) -> None:
 def restore_weights(path: Path, model: nn.Module, weights: dict[str, Tensor]) -> None:
     """Copy `weights` (read from `path`) into `model`, refusing those of another model.
 
-    A model whose weights had other names once says so in `former_names`.
+    A model whose weights had other names before lists them in `former_names`.
     """
     model.load_state_dict(check_weights(path, model, weights))
 
 
 def check_weights(path: Path, model: nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    """`weights` by their present names; refused where they are of another model."""
+    """`weights` by their present names; refused if they belong to another model."""
     if strange := [k for k, w in weights.items() if not torch.is_tensor(w)]:
-        raise InfolmError(f"{path} is of another kind: '{strange[0]}' is no tensor there")
+        raise InfolmError(f"{path} is of another kind: '{strange[0]}' is not a tensor there")
     for beginning, before in getattr(model, "former_names", {}).items():
         weights = {f"{before}{k}" if k.startswith(beginning) else k: w for k, w in weights.items()}
     own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
@@ -213,7 +214,7 @@ def check_weights(path: Path, model: nn.Module, weights: dict[str, Tensor]) -> d
     for name in sorted(own.keys() | theirs.keys()):
         if own.get(name) != theirs.get(name):
             raise InfolmError(
-                f"{path} is of another model: '{name}' is {theirs.get(name, 'missing')} there "
+                f"{path} belongs to another model: '{name}' is {theirs.get(name, 'missing')} there "
                 f"and {own.get(name, 'missing')} here"
             )
     for name, tensor in model.state_dict().items():

@@ -1,4 +1,4 @@
-"""Where training and measuring take place."""
+"""The device for training and evaluation."""
 
 import ctypes
 import logging
@@ -24,7 +24,7 @@ def one_device(accelerator: str, precision: Precision = "32-true") -> Fabric:
         accelerator = "cuda" if on_cuda(accelerator) else "cpu"
     if accelerator == "cuda" and not torch.cuda.is_available():
         raise InfolmError("train.accelerator is cuda, but PyTorch sees none: use auto or cpu")
-    # Of several processes on a machine, torchrun tells each which device is its own.
+    # torchrun assigns each of several processes on a machine its own device.
     own = int(os.environ.get("LOCAL_RANK", "0")) if launched() else 0
     devices = [own] if accelerator == "cuda" else 1
     # It would say on the terminal what `train.precision` says.

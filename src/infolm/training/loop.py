@@ -31,68 +31,74 @@ from infolm.training.strategy import Kind, Replicate, Strategy
 
 Precision = Literal["32-true", "bf16-mixed"]
 BLOWN_UP = 1.0
-"""A validation loss so many nats above the best so far is divergence, as is one not finite."""
+"""A validation loss this many nats above the best so far is divergence, as is a non-finite one."""
 RECOVERY_RATE = 0.9
-"""What the learning rate is multiplied by after each divergence (Melis 2023, section 4.4)."""
+"""The factor of the learning rate after each divergence (Melis 2023, section 4.4)."""
 RECOVERIES = 50
-"""After so many the rate is a two-hundredth: something else is wrong."""
+"""Maximum recoveries: after so many the rate is 1/200, and something else is wrong."""
 
 
 TICK = time.get_clock_info("monotonic").resolution
-"""Seconds below which the clock stands still: a step of a small model may take less."""
+"""Least seconds of a measured time: a step of a small model may take less."""
 COUNT = "count"
 SAVE, STOP = 1, 2
-"""What a process wants after a step: a checkpoint, or a checkpoint and the end."""
+"""Requests of a process after a step: a checkpoint, or a checkpoint and the end."""
 
 
 class TrainConfig(Section):
-    """How long, on what, and how often to look."""
+    """Length, device and validation interval of training."""
 
     epochs: int = Field(750, ge=1, description="passes over the training split")
     max_steps: int | None = Field(None, ge=1, description="stop after this many steps")
-    validate_every: int | None = Field(None, ge=1, description="steps; none: every epoch")
+    validate_every: int | None = Field(
+        None, ge=1, description="steps between validations; none: every epoch"
+    )
     validation_streams: int = Field(
-        20, ge=1, description="parallel streams of validation while training; 1: exact"
+        20, ge=1, description="parallel streams of validation during training; 1: exact"
     )
     stop_patience: int | None = Field(
         None, ge=1, description="stop by the non-monotone criterion with this interval n"
     )
     checkpoint_seconds: float = Field(
-        300, ge=0, description="at most so long between checkpoints; 0: after every step"
+        300, ge=0, description="maximum seconds between checkpoints; 0: after every step"
     )
     recover: bool = Field(
-        False, description="after divergence go on from the best validation, at 0.9 of the rate"
+        False, description="after divergence resume from the best validation, at 0.9 of the rate"
     )
     samples: int = Field(
-        0, ge=0, description="texts that a language model writes to the log at each validation"
+        0,
+        ge=0,
+        description="number of samples that a language model writes to the log at each validation",
     )
     exposure: tuple[Annotated[int, BeforeValidator(count), Field(ge=1)], ...] = Field(
         (),
         description="numbers of words read, such as [1M, 2M], after which the weights are kept for "
-        "`infolm export --at`; words stand between white space",
+        "`infolm export --at`; words are separated by white space",
     )
     log_every: int = Field(20, ge=1, description="steps between records in metrics.jsonl")
     accumulate: int = Field(
-        1, ge=1, description="parts of a batch read one after another, for want of memory"
+        1, ge=1, description="parts of a batch, read one after another to save memory"
     )
     strategy: Kind = Field(
         "replicate",
-        description="of several processes; fully_shard: each holds a share of every layer",
+        description="of several processes; with fully_shard each holds a share of every layer",
     )
-    accelerator: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda if there")
+    accelerator: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="auto: cuda if available"
+    )
     precision: Precision = Field("32-true", description="bf16-mixed needs hardware for it")
 
     def reached(self, step: int, epoch: int) -> bool:
-        """Whether training is at the end that is set here."""
+        """Whether training has reached the end set here."""
         return epoch >= self.epochs or (self.max_steps is not None and step >= self.max_steps)
 
     def fault(self, recipe: Any) -> str | None:
-        """Why the model cannot be trained so, in a sentence."""
+        """Why the model cannot be trained with these settings, in a sentence."""
         if self.strategy != "fully_shard":
             return None
         if not recipe.model.shards:
             return (
-                "train.strategy fully_shard shares out the layers of Transformers and encoders, "
+                "train.strategy fully_shard divides the layers of Transformers and encoders, "
                 f"and model.kind is {recipe.model.kind}: leave train.strategy at replicate"
             )
         if recipe.averaging.copies:
@@ -105,9 +111,9 @@ class TrainConfig(Section):
 
 @dataclass
 class Term:
-    """One summand of training: its own feed, objective and weight.
+    """One term of the training loss: its own feed, objective and weight.
 
-    carries: what the objective wants back, by the number of the part of the batch.
+    carries: the objective's carried state, by the part of the batch.
     """
 
     name: str
@@ -118,11 +124,11 @@ class Term:
 
 
 class Validation(NamedTuple):
-    """What the present weights are worth on the validation split.
+    """The result of the current weights on the validation split.
 
-    loss: nats per token, or per whatever `per` says, the smaller the better. terms: its parts and
-    what else is worth knowing, by name; where there are none the loss is that of the text itself,
-    and e^loss a perplexity.
+    loss: nats per token, or per unit `per`; smaller is better. terms: its parts and other
+    quantities, by name; if there are none, the loss is that of the text itself, and e^loss a
+    perplexity.
     """
 
     loss: float
@@ -136,7 +142,7 @@ class Validation(NamedTuple):
 
 
 class Watcher(Protocol):
-    """Somebody who looks on: the progress bar."""
+    """An observer of training, such as the progress bar."""
 
     def step(self, progress: float, nll: float, tokens: int) -> None:
         """After each step: the share of training done, nats per token, tokens of this step."""
@@ -150,7 +156,7 @@ class Watcher(Protocol):
 
 
 class Nobody:
-    """A watcher that looks away, as those of all processes but the first do."""
+    """A watcher that does nothing, for all processes but the first."""
 
     def step(self, progress: float, nll: float, tokens: int) -> None:
         return
@@ -163,7 +169,7 @@ class Nobody:
 
 
 class Taken(NamedTuple):
-    """A step that was taken: its loss, and of the first term nats per token and tokens."""
+    """A step taken: its loss, and the first term's nats per token and tokens."""
 
     loss: float
     nll: float
@@ -178,15 +184,15 @@ class Loop:
     """Trains `model` on the sum of `terms` and leaves the best weights in the run's folder.
 
     A step draws a batch from each term's feed, adds the weighted losses, and takes one step of the
-    optimiser, and of that of each term that learns itself. `validate` measures the present weights;
-    `judge`, if given, gives the losses that the averager goes by in the place of those; `sampler`
-    writes texts with the weights that a validation chose; `words` are in a pass over the main
-    feed's text, for `config.exposure`. Everything that decides what comes next is in `state_dict`,
-    so that a run that is killed and resumed ends with the same bytes as one left alone.
+    optimiser and of the optimiser of each term with its own parameters. `validate` measures the
+    current weights; `judge`, if given, provides the averager's losses instead; `sampler` generates
+    texts with the weights that a validation chose; `words` is the number of words in a pass over
+    the main feed's text, for `config.exposure`. The complete state is in `state_dict`, so a run
+    that is killed and resumed ends with the same bytes as an uninterrupted one.
 
     With `config.recover`, a loss that is no longer finite, or a validation loss that has blown up,
-    is no end: weights, optimiser and averager go back to the best validation (or to the start), the
-    learning rate is lowered, and training goes on with the next batch.
+    does not end training: weights, optimiser and averager go back to the best validation (or to the
+    start), the learning rate is lowered, and training continues with the next batch.
     """
 
     def __init__(
@@ -280,14 +286,14 @@ class Loop:
         return min(share, 1.0)
 
     def words_read(self) -> int:
-        """Words of the main feed's text read so far: as many passes, and parts of one, as it has
-        done. So it follows from the feed's state alone, which a resumed run has too."""
+        """Words of the main feed's text read so far: its passes times the words of a pass. This
+        depends only on the feed's state, which a resumed run has too."""
         feed = self.terms[0].feed
         return int((feed.epoch + feed.fraction()) * self.words)
 
     def _keep_exposed(self, before: int) -> None:
-        """Keep the weights where this step has read one of `config.exposure`: the longest average
-        there is, else the iterate."""
+        """Keep the weights if this step reached one of `config.exposure`: the longest average, else
+        the iterate."""
         for words in self.config.exposure:
             if before < words <= self.words_read():
                 with self.averager.swapped_in(self.averager.candidates()[-1]):
@@ -297,10 +303,10 @@ class Loop:
     def _take_step(self) -> Taken | None:
         """One step of the optimiser on the sum of the terms.
 
-        None where the loss or its gradient is not finite and `recover` is on: no step was taken.
+        None if the loss or its gradient is not finite and `recover` is on: no step was taken.
         """
         self.model.train()
-        progress = self.progress()  # before the feeds go on
+        progress = self.progress()  # before the feeds advance
         batches = [term.feed.next() for term in self.terms]
         estimates = self._gradients(batches)
         taken = self._together(estimates)
@@ -332,7 +338,8 @@ class Loop:
         return taken
 
     def _gradients(self, batches: Sequence[Any]) -> list[list[Estimate]]:
-        """Add up the gradient of the sum of the terms; gives each term's estimates of its parts."""
+        """Accumulate the gradient of the sum of the terms; returns each term's estimates of its
+        parts."""
         estimates: list[list[Estimate]] = [[] for _ in self.terms]
         for number in self.parts:
             losses = []
@@ -348,7 +355,7 @@ class Loop:
         return estimates
 
     def _together(self, estimates: Sequence[Sequence[Estimate]]) -> Taken:
-        """Sum gradients, losses and what objectives are told over the processes."""
+        """Sum gradients, losses and the objectives' statistics over the processes."""
         learners = self.learners.values()
         self.strategy.sum_gradients(chain(*(e.parameters() for e in learners)))
         main = estimates[0]
@@ -439,11 +446,12 @@ class Loop:
         return not math.isfinite(loss) or loss > best + BLOWN_UP
 
     def _save_best(self) -> None:
-        """Keep what `_recover` goes back to."""
+        """Keep the state that `_recover` goes back to."""
         self.run_folder.save_best(self._weights_and_optimiser())
 
     def _recover(self, log: Log, why: str) -> None:
-        """Back to the best validation with a lower rate. The feeds go on with the next batch."""
+        """Go back to the best validation with a lower rate. The feeds continue with the next
+        batch."""
         if self.recoveries == RECOVERIES:
             raise RunError(
                 f"training has diverged {RECOVERIES + 1} times, last at step {self.step} ({why}): "
@@ -465,7 +473,7 @@ class Loop:
         )
         log.write("event", self.step, name="diverged")
 
-    # -- what is said -----------------------------------------------------------------------
+    # -- records ----------------------------------------------------------------------------
 
     def _add_up(self, name: str, estimate: Estimate) -> None:
         sums = self.window.setdefault(name, {COUNT: 0.0})
@@ -473,11 +481,12 @@ class Loop:
         for term, value in estimate.terms.items():
             count = estimate.per.get(term, estimate.count)
             sums[term] = sums.get(term, 0.0) + float(value) * count
-            # Of its own: a term may begin in the middle of a window, with a phase.
+            # Each term has its own sums: one may start in the middle of a window, with a phase.
             sums[f"{term} {COUNT}"] = sums.get(f"{term} {COUNT}", 0.0) + count
 
     def _record(self, log: Log, since: float) -> float:
-        """Write the means since the last record, of which `since` is the time; gives the time."""
+        """Write the means since the last record, written at time `since`; returns the present
+        time."""
         now = time.monotonic()
         window = self._whole_window()
         values = {
@@ -501,7 +510,7 @@ class Loop:
                 whole[name][term] = whole[name].get(term, 0.0) + total
         return whole
 
-    # -- what is kept -----------------------------------------------------------------------
+    # -- checkpoints ------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """The state of all processes, in every one of them."""
@@ -542,7 +551,7 @@ class Loop:
             each.load_state_dict(state["learners"][name])
 
     def save(self) -> None:
-        """Write a checkpoint of this moment."""
+        """Write a checkpoint of the present state."""
         self.run_folder.save_checkpoint(self.step, self.state_dict())
 
     def resume(self) -> bool:
@@ -555,8 +564,8 @@ class Loop:
             self._go_back(paths[-1], state)
         except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise InfolmError(
-                f"{paths[-1]} is whole, but not a state of this training ({error!r}): bring its "
-                "own back, or delete it to resume from the one before"
+                f"{paths[-1]} is intact, but not a state of this training ({error!r}): restore the "
+                "right one, or delete it to resume from the one before"
             ) from error
         return True
 
@@ -565,18 +574,18 @@ class Loop:
         self.step, self.losses = state["step"], state["losses"]
         self.window = state["window"] if processes.first() else {}
         patience, (*before, newest) = self.config.stop_patience, self.losses or [math.nan]
-        # By the present patience: a run that has stopped may be given more.
+        # Use the present patience: a stopped run may be given more.
         self.stopped = bool(
             state["stopped"] and patience and worse_than_recent(newest, before, patience)
         )
-        self.recoveries = state.get("recoveries", 0)  # runs begun before there were any
+        self.recoveries = state.get("recoveries", 0)  # absent in older runs
         self.schedule.load_state_dict(state["schedule"])
         for term in self.terms:
             term.feed.load_state_dict(state["feeds"][term.name])
         self._take_up_parts(state)
 
     def _take_up_parts(self, state: dict[str, Any]) -> None:
-        """Go back to what belongs to the parts of a batch; say so where these were others."""
+        """Restore the state of the parts of a batch; say so if the number of parts has changed."""
         carries = {name: [carry] for name, carry in state["carries"].items()}
         every = state.get("processes", [{"random": {}, "carries": carries}])
         accumulate = state.get("accumulate", 1)
@@ -586,8 +595,9 @@ class Loop:
         else:
             self.watcher.say(
                 f"batches were in {len(every) * accumulate} parts and are now in "
-                f"{self.parts.count}: training is resumed with other rounding, streams from a "
-                "state of zeros, so not byte for byte"
+                f"{self.parts.count}: training resumes with other rounding, and streams start "
+                "from a "
+                "state of zeros, so the bytes will differ"
             )
         self.parts.load_state_dict(state["random"], own["random"])
         for term in self.terms:
@@ -596,7 +606,7 @@ class Loop:
 
 
 def _mean(answer: str) -> str:
-    """The name of an average among the candidates, as one says it."""
+    """The name of an average, in words."""
     return answer if answer == MEAN else f"{answer} {MEAN}"
 
 
@@ -609,7 +619,7 @@ def tensors(batch: Any, device: torch.device) -> Any:
 
 @contextmanager
 def _interruptible() -> Iterator[list[int]]:
-    """Inside, the first SIGINT or SIGTERM is only noted (in the list given): the step ends first.
+    """Inside, the first SIGINT or SIGTERM is only recorded in the list, so that the step finishes.
 
     A second one acts at once.
     """

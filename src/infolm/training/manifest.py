@@ -1,9 +1,9 @@
-"""What the files that define a run were when infolm wrote them: `manifest.json`.
+"""`manifest.json`: checksums of the files that define a run.
 
-It has the SHA-256 of each, the recipe's text, and the build of the native cells. A file that is
-about to be replaced has two that are right: the manifest with both is on the disk before the file
-is renamed, the one with the new alone is written after it. So a run killed at any moment agrees
-with its manifest.
+It has the SHA-256 of each file, the recipe's text, and the build of the native cells. While a file
+is replaced, two checksums are valid: a manifest with both is on disk before the file is renamed,
+and one with only the new checksum is written after it. So a run killed at any moment agrees with
+its manifest.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ FORMAT = "infolm run 1"
 @dataclass
 class Manifest:
     """files: the SHA-256 that each may have. recipe: as infolm last wrote it. native: the build of
-    the cells' library (`native.build`), empty if they ran otherwise."""
+    the cells' library (`native.build`), empty if it was not used."""
 
     files: dict[str, list[str]] = field(default_factory=dict)
     recipe: str = ""
@@ -38,7 +38,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest | None":
-        """That of a run's folder; none in runs of earlier releases."""
+        """The manifest of a run's folder; None for runs of earlier releases."""
         path = folder / NAME
         try:
             return cls._checked(json.loads(path.read_bytes()))
@@ -47,7 +47,7 @@ class Manifest:
         except (ValueError, TypeError, RecursionError) as error:
             raise InfolmError(
                 f"{path} is damaged ({error}): `infolm repair {folder}` checks the run's files and "
-                "writes it anew"
+                "rewrites it"
             ) from error
 
     @classmethod
@@ -68,7 +68,7 @@ def sha256(path: Path) -> str:
 
 
 def altered(path: Path) -> bool | None:
-    """Whether a file of a run is not what infolm wrote; None where the manifest does not know."""
+    """Whether a file differs from what infolm wrote; None if the manifest does not list it."""
     manifest = Manifest.read(path.parent)
     while True:
         allowed = manifest.files.get(path.name) if manifest else None

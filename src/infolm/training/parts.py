@@ -1,9 +1,9 @@
-"""Which parts of each batch a process reads, and the random numbers that belong to them.
+"""The parts of each batch that a process reads, and their random numbers.
 
 With W processes and `accumulate` = N there are W N parts of a batch. Process r reads N of them,
-from r N on, one after another. A batch that is in one part is read as it is; its random numbers
-come from PyTorch's own generator. Otherwise those of the batch come from a generator that begins
-where that one stood, alike in all processes, and PyTorch's own begins anew in each process: so W N
+from r N on, one after another. A batch in one part is read whole; its random numbers come from
+PyTorch's own generator. Otherwise those of the batch come from a shared generator that starts at
+that one's state, equal in all processes, and PyTorch's own is reseeded in each process: so W N
 parts together draw what one process draws with the whole batch (see `nn.draws`).
 """
 
@@ -21,7 +21,7 @@ Random = dict[str, Any]
 
 
 class Parts:
-    """numbers: of the parts that this process reads, of `count`."""
+    """numbers: the parts that this process reads, of `count`."""
 
     def __init__(self, accumulate: int) -> None:
         self.rank, self.processes = processes()
@@ -32,14 +32,14 @@ class Parts:
             self._divide(_own_state())
 
     def _divide(self, state: Random) -> None:
-        """Begin the shared generators at `state`, and PyTorch's own anew."""
+        """Start the shared generators at `state`, and reseed PyTorch's own."""
         for device, numbers in state.items():
             self._generators[device] = torch.Generator(device)
             self._generators[device].set_state(numbers)
         torch.manual_seed((torch.initial_seed() + 7919 * (self.rank + 1)) % 2**63)
 
     def __iter__(self) -> Iterator[int]:
-        """The numbers, the shared generators standing at the same place for each of them."""
+        """The parts in turn; the shared generators are at the same state for each."""
         before = {device: each.get_state() for device, each in self._generators.items()}
         for number in self.numbers:
             for device, state in before.items():
@@ -47,7 +47,7 @@ class Parts:
             yield number
 
     def of(self, batch: Any, number: int) -> tuple[Any, Part | None]:
-        """A part of a batch, and what its random numbers are a part of."""
+        """A part of a batch, and the whole that its random numbers are part of."""
         own = part(batch, number, self.count)
         if self.count == 1:
             return own, None
@@ -61,7 +61,7 @@ class Parts:
         return shared, _own_state()
 
     def load_state_dict(self, shared: Random, own: Random) -> None:
-        """Go back there; own: empty where this process had none of its own."""
+        """Restore them; own: empty if this process had none of its own."""
         if self.count == 1:
             _restore(shared)
             return
@@ -73,7 +73,7 @@ class Parts:
 
 
 def _own_state() -> dict[str, Tensor]:
-    """Of PyTorch's generators; feeds keep their own."""
+    """The states of PyTorch's generators; feeds keep their own."""
     state = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         state["cuda"] = torch.cuda.get_rng_state()

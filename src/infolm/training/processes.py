@@ -1,8 +1,8 @@
-"""Several processes that train one model together, as torchrun starts them.
+"""Several processes that train one model together, started by torchrun.
 
 Each reads its part of every batch and adds its gradient to the others'; then all of them take the
-same step. What follows from a validation follows in every process alike, since all have the same
-numbers. The first process alone writes and prints.
+same step. Every process makes the same decisions after a validation, since all have the same
+numbers. Only the first process writes and prints.
 """
 
 import os
@@ -22,16 +22,17 @@ from infolm.nn.gather import processes
 Value = TypeVar("Value")
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-"""What torchrun tells the processes that it starts."""
+"""The variables that torchrun sets for its processes."""
 PATIENCE = timedelta(hours=2)
-"""How long a process waits for one that is alive: the first one may have a large text to read."""
+"""How long a process waits for a living one: the first may have a large text to read."""
 KNOCK = timedelta(seconds=2)
-"""How long a process waits at a port where the first one may not be any more."""
+"""How long a process waits at a port that the first process may have left."""
 MEETING = "infolm/meeting"
 BUCKET = 2**23
-"""Numbers of gradients that are summed over the processes at a time."""
+"""Gradient elements summed over the processes at a time."""
 ALONE = 2**18
-"""A gradient of so many numbers is summed by itself: to copy it would cost more than a message."""
+"""A gradient with this many elements is summed by itself: copying it would cost more than a
+message."""
 
 
 def launched() -> bool:
@@ -50,9 +51,9 @@ def _number() -> int:
 
 @contextmanager
 def together(cuda: bool) -> Iterator[None]:
-    """Inside, the processes that torchrun has started know each other; one alone needs nothing.
+    """Inside, the processes started by torchrun are connected; a single one needs nothing.
 
-    Where one ends for a reason of its own, the others end too, and say so.
+    If one fails, the others end too, and say so.
     """
     if not launched() or distributed.is_initialized():
         yield
@@ -75,18 +76,18 @@ def together(cuda: bool) -> Iterator[None]:
             raise
         raise RunError(
             f"process {processes()[0]} lost another one of this training ({_first_line(error)}): "
-            "that one says why it ended; resume with --resume, the last checkpoint is intact"
+            "see its message for the reason; resume with --resume, the last checkpoint is intact"
         ) from error
     finally:
         distributed.destroy_process_group()
 
 
 def _fresh_store(rank: int, count: int) -> TCPStore:
-    """Where the processes of this start meet, on a port of the first one's.
+    """The store where the processes of this start meet, on a port of the first one.
 
-    torchrun's own store outlives a restart, and with it the addresses of processes that are gone,
-    which one that is early would take for the others'. In it stands the port; one that nobody
-    answers at is an old one.
+    torchrun's own store outlives a restart and still has the addresses of dead processes, which an
+    early process would take for the others'. So it only holds the port; a port where nobody answers
+    is an old one.
     """
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     known = TCPStore(host, port, is_master=False)
@@ -118,7 +119,7 @@ def summed(numbers: Sequence[float]) -> list[float]:
 
 
 def largest(number: int) -> int:
-    """The largest that any process has."""
+    """The largest value of any process."""
     if processes()[1] == 1:
         return number
     found = torch.tensor(number, device=_device())
@@ -127,7 +128,7 @@ def largest(number: int) -> int:
 
 
 def everyones(value: Value) -> list[Value]:
-    """What each process has, in their order."""
+    """The value of each process, in their order."""
     count = processes()[1]
     if count == 1:
         return [value]
@@ -137,7 +138,7 @@ def everyones(value: Value) -> list[Value]:
 
 
 def of_the_first(value: Value) -> Value:
-    """What the first process has."""
+    """The value of the first process."""
     if processes()[1] == 1:
         return value
     box = [value]
@@ -147,7 +148,7 @@ def of_the_first(value: Value) -> Value:
 
 @contextmanager
 def first_goes_ahead() -> Iterator[None]:
-    """Inside, the first process is done before the others begin."""
+    """Inside, the first process finishes before the others start."""
     if not first():
         of_the_first(None)
     yield
@@ -158,7 +159,7 @@ def first_goes_ahead() -> Iterator[None]:
 def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """Sum the gradients over the processes, in every one of them.
 
-    Large ones where they are, small ones in buckets, each of which travels while the next is
+    Large ones are summed in place, small ones in buckets; each bucket is sent while the next is
     packed. Every process has gradients of the same parameters.
     """
     if processes()[1] == 1:
@@ -179,7 +180,7 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
 
 
 def _buckets(gradients: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """By sizes alone, so that all processes form the same."""
+    """Buckets by size only, so that all processes form the same."""
     bucket: list[Tensor] = []
     for gradient in gradients:
         if gradient.numel() >= ALONE:
@@ -194,6 +195,6 @@ def _buckets(gradients: Iterable[Tensor]) -> Iterator[list[Tensor]]:
 
 
 def _device() -> torch.device:
-    """Where numbers are that the processes exchange."""
+    """The device of numbers that the processes exchange."""
     cuda = distributed.get_backend() == "nccl"
     return torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")

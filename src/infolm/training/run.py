@@ -1,26 +1,26 @@
-"""A run's folder: everything that came out of one training, and nothing else's.
+"""A run's folder: all results of one training.
 
 recipe.yaml        the recipe, every value resolved
 manifest.json      the SHA-256 of the files that define the run
 tokenizer.json     the vocabulary
 corpus.json        the text: its name, SHA-256 and number of tokens
-model.safetensors  the answer so far: the weights best on the validation split
-metrics.jsonl      a record a line: steps, validations, events; lines that a damaged disk has
-                   left unreadable are put aside in metrics.damaged.jsonl
-bmi.safetensors    what a regulariser learnt beside those weights: its critic
+model.safetensors  the weights with the best validation loss so far
+metrics.jsonl      one record per line: steps, validations, events; unreadable lines are
+                       moved to metrics.damaged.jsonl
+bmi.safetensors    a regulariser's parameters with those weights: its critic
 checkpoints/       the whole state, to resume from; with train.recover, that of the best validation
-exposure/          the weights after so many words were read, of train.exposure
+exposure/          the weights after the numbers of words in train.exposure
 tensorboard/       the same numbers for TensorBoard
-measurements.json  what `infolm evaluate` found
+measurements.json  the results of `infolm evaluate`
 cache.json         the neural cache's settings, tuned on the validation split; likewise
                    dynamic.json, mc.json, temperature.json and, tuned together with other
                    methods, such as cache-dynamic-temperature.json
 gradients.safetensors  the mean square gradients of the training split, for dynamic evaluation
-log_probs/         ln p of every token of a split, that `infolm compare` has read
-report.html        what `infolm report` made
-variance.png       what `infolm variance` made
-damaged/           what `infolm repair` has replaced
-finetuned/         what `infolm finetune` made, a folder for each task
+log_probs/         ln p of every token of a split, computed by `infolm compare`
+report.html        written by `infolm report`
+variance.png       drawn by `infolm variance`
+damaged/           files that `infolm repair` replaced
+finetuned/         results of `infolm finetune`, a folder for each task
 """
 
 import json
@@ -48,15 +48,19 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 LOOKING = 0.5
-"""Seconds that training waits for a lock which somebody looks at."""
+"""Seconds that training waits for a lock that another process is testing."""
 
 describe(
     "",
-    Described("progress", meaning="the share of training that is done", decimals=3),
-    Described("epoch", meaning="passes over the training split that are complete", decimals=0),
+    Described("progress", meaning="the share of training done", decimals=3),
+    Described("epoch", meaning="complete passes over the training split", decimals=0),
     Described("tokens_per_second", "speed", "tokens per second", decimals=0, better="up"),
     Described(
-        "loss", "validation loss", "nats", better="down", meaning="what the answer is chosen by"
+        "loss",
+        "validation loss",
+        "nats",
+        better="down",
+        meaning="the best weights are chosen by it",
     ),
     Described("validation_loss", unit="nats", better="down"),
 )
@@ -64,7 +68,7 @@ describe(
     EVENT,
     Described(
         "diverged",
-        meaning="the loss blew up, so training went back to the best validation and on from there "
+        meaning="the loss blew up, so training went back to the best validation and continued "
         "with a lower learning rate",
     ),
     Described("stopped", meaning="validation no longer improved, so training ended"),
@@ -92,15 +96,15 @@ class RunFolder:
         self.report = path / "report.html"
 
     def tuned(self, *names: str) -> Path:
-        """Where settings of the first of `names`, tuned together with the others, are kept."""
+        """The file of the settings of the first of `names`, tuned together with the others."""
         return self.path / f"{'-'.join(names)}.json"
 
     def log_probs(self, split: str) -> Path:
-        """Where the log-probability of each token of a split is kept."""
+        """The file of the log-probabilities of a split's tokens."""
         return self.path / "log_probs" / f"{split}.safetensors"
 
     def learner(self, name: str) -> Path:
-        """Where what the term `name` has learnt is kept, beside the best weights."""
+        """The file of the parameters of the term `name`, saved with the best weights."""
         return self.path / f"{name}.safetensors"
 
     def save_model(self, weights: dict[str, Any]) -> None:
@@ -108,17 +112,18 @@ class RunFolder:
         self.keep(self.model, checkpoint.writer(weights))
 
     def save_learner(self, name: str, state: dict[str, Any]) -> None:
-        """Keep what the term has learnt, and the mark of the weights it goes with."""
+        """Save the term's parameters with the digest of the weights they belong to."""
         state = {**state, "model": checkpoint.mark(self.model)}
         self.keep(self.learner(name), checkpoint.writer(state))
 
     def load_learner(self, name: str) -> dict[str, Any]:
-        """What the term has learnt; refused if it goes with other weights than the run's."""
+        """The term's parameters; refused if they belong to other weights than the run's."""
         state = checkpoint.load(self.learner(name))
         if state.pop("model") != checkpoint.mark(self.model):
             raise InfolmError(
-                f"{self.learner(name)} is the critic of another model than {self.model}: bring its "
-                "own back, or delete it to begin with a new critic"
+                f"{self.learner(name)} is the critic of another model than {self.model}: restore "
+                "the "
+                "right one, or delete it to start with a new critic"
             )
         self.verify(self.learner(name))
         return state
@@ -134,31 +139,31 @@ class RunFolder:
         checkpoint.save(self.best, state)
 
     def exposed(self, words: int) -> Path:
-        """Where the weights after so many words are kept. BabyLM's evaluation looks for a branch
+        """The folder of the weights after this many words. BabyLM's evaluation looks for a branch
         of this name."""
         return self.exposure / f"chck_{in_short(words)}.safetensors"
 
     def save_exposed(self, words: int, weights: dict[str, Any]) -> None:
-        """Keep the weights after so many words; a resumed run writes the same again."""
+        """Keep the weights after this many words; a resumed run writes the same again."""
         files.refuse_link(self.exposure)
         self.exposure.mkdir(exist_ok=True)
         checkpoint.save(self.exposed(words), weights)
 
     def log(self, step: int) -> "Log":
-        """The metrics, resumed behind `step`."""
+        """The metrics log, resumed after `step`."""
         return MetricsLog(self, step)
 
     # -- the files that define the run ------------------------------------------------------
 
     @property
     def defining(self) -> list[Path]:
-        """Those that are there, of those that the manifest lists."""
+        """The existing files among those that the manifest lists."""
         learnt = set(self.path.glob("*.safetensors")) - {self.gradients, self.model}
         listed = (self.recipe, self.tokenizer, self.corpus, self.model, *sorted(learnt))
         return [path for path in listed if path.exists()]
 
     def manifest(self) -> Manifest:
-        """The run's; that of what is there for a run of an earlier release."""
+        """The run's manifest; for a run of an earlier release, one of the existing files."""
         found = Manifest.read(self.path)
         if found is None:
             found = Manifest({path.name: [sha256(path)] for path in self.defining})
@@ -176,7 +181,7 @@ class RunFolder:
             nonlocal new
             new = sha256(temporary)
             before = manifest.files.get(path.name, [])
-            if path.exists() and not before:  # nobody has vouched for it, nor will it be refused
+            if path.exists() and not before:  # no checksum is known, so it is not refused
                 before = [sha256(path)]
             manifest.files[path.name] = [*(each for each in before if each != new), new]
             manifest.write(self.path)
@@ -188,7 +193,7 @@ class RunFolder:
         manifest.write(self.path)
 
     def verify(self, *paths: Path) -> bool:
-        """Refuse a file that is no longer what infolm wrote; whether the manifest knows all."""
+        """Refuse a file that infolm did not write; returns whether the manifest lists all."""
         known = True
         for path in paths:
             found = altered(path) if path.exists() else None
@@ -196,39 +201,45 @@ class RunFolder:
             if found:
                 raise InfolmError(
                     f"{path} is not the file that infolm wrote (its SHA-256 is not the one in "
-                    f"manifest.json): bring it back from a copy, or try `infolm repair {self.path}`"
+                    f"manifest.json): restore it from a copy, or try `infolm repair {self.path}`"
                 )
         return known
 
     @classmethod
     def existing(cls, path: Path) -> "RunFolder":
-        """A folder that holds a run, and nothing that leads out of it, or a clear refusal."""
+        """Open a folder that holds a run and no links out of it, or refuse."""
         run = cls(path)
         if run.recipe.is_symlink() or run.recipe.is_file():
             files.refuse_links(path)
         else:
-            raise InfolmError(f"{path} is not a run's folder: it has no recipe.yaml")
+            raise InfolmError(
+                f"{path} is not a run's folder, since it has no recipe.yaml: name "
+                "a folder that `infolm train` made"
+            )
         for folder in (path, run.checkpoints, run.exposure):
             files.sweep(folder)
         return run
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Only one process trains in a folder; the lock falls with the process."""
+        """Lock the folder for one training process; the lock ends with the process."""
         try:
-            # Not at once: somebody may only be looking whether it is held, see `in_training`.
+            # Retry: another process may only be testing the lock, see `in_training`.
             with FileLock(self.path / ".lock", timeout=LOOKING):
                 yield
         except Timeout:
-            raise InfolmError(f"{self.path}: another process is training there") from None
+            raise InfolmError(
+                f"another process is training in {self.path}: wait for it to end, "
+                "or name another folder with --out"
+            ) from None
 
     def in_training(self) -> bool:
-        """Whether a process is training in the folder at this moment; nothing is written."""
+        """Whether a process is training in the folder now; writes nothing."""
         if fcntl is None:
             return False
         try:
             descriptor = os.open(self.path / ".lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:  # there is none, or it may not be read: nobody trains there
+        except OSError:  # no lock file, or not readable: nobody trains there
             return False
         try:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -285,18 +296,18 @@ class NoLog:
 
 
 class MetricsLog:
-    """`metrics.jsonl` and TensorBoard, continued where a resumed run takes up again.
+    """`metrics.jsonl` and TensorBoard, continued by a resumed run.
 
     Records of steps after `step` were written by a process that died before its next checkpoint:
-    they are dropped, since those steps are now taken again. Lines that cannot be read are moved to
-    `metrics.damaged.jsonl`, which a sentence says.
+    they are dropped, since those steps are now taken again. Unreadable lines are moved to
+    `metrics.damaged.jsonl`, with a message.
     """
 
     def __init__(self, run: RunFolder, step: int) -> None:
         records, damaged = _lines(run.metrics)
         if damaged:
             _put_aside(run.damaged_metrics, damaged)
-            where = f"put aside in {run.damaged_metrics}"
+            where = f"moved to {run.damaged_metrics}"
             print(f"{_unreadable(run.metrics, damaged)}, {where}.", file=sys.stderr)
         _write_records(run.metrics, [r for r in records if r["step"] <= step])
         files.refuse_link(run.tensorboard)
@@ -313,11 +324,11 @@ class MetricsLog:
                 self._board.number(f"{kind}/{name}", value, step)
 
     def write_text(self, name: str, step: int, text: str) -> None:
-        """Text for TensorBoard alone."""
+        """Text for TensorBoard only."""
         self._board.text(name, text, step)
 
     def flush(self) -> None:
-        """Have all records on the disk: before a checkpoint of the step they lead to is."""
+        """Flush all records to disk, before the checkpoint of their step is written."""
         self._file.flush()
         os.fsync(self._file.fileno())
 
@@ -333,14 +344,14 @@ Log = MetricsLog | NoLog
 
 
 def read_validations(path: Path) -> list[dict[str, Any]]:
-    """The records of validations alone, without reading the many of steps."""
+    """Only the records of validations, without parsing those of steps."""
     records, _ = _lines(path, b'"validation"')
     return [record for record in records if record["kind"] == "validation"]
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The records of a `metrics.jsonl`. Lines that cannot be read are passed over with a sentence,
-    but for a last one that a crash has cut short."""
+    """The records of a `metrics.jsonl`. Unreadable lines are skipped with a message, except a last
+    line that a crash cut short."""
     records, damaged = _lines(path)
     if damaged and (len(damaged) > 1 or not path.read_bytes().endswith(damaged[-1])):
         print(f"{_unreadable(path, damaged)}, left out here.", file=sys.stderr)
@@ -348,7 +359,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def put_damaged_lines_aside(run: RunFolder) -> bool:
-    """Leave in `metrics.jsonl` what can be read; whether there was anything else."""
+    """Remove unreadable lines from `metrics.jsonl`; returns whether there were any."""
     records, damaged = _lines(run.metrics)
     if damaged:
         _put_aside(run.damaged_metrics, damaged)
@@ -362,7 +373,7 @@ def _write_records(path: Path, records: list[dict[str, Any]]) -> None:
 
 
 def _lines(path: Path, holding: bytes = b"") -> tuple[list[dict[str, Any]], list[bytes]]:
-    """The records, and the lines that are none, of those lines that hold some bytes."""
+    """The records and the unreadable lines, ignoring empty lines."""
     if not path.exists():
         return [], []
     records, damaged = [], []
@@ -378,7 +389,7 @@ def _lines(path: Path, holding: bytes = b"") -> tuple[list[dict[str, Any]], list
 
 
 def record_of(line: bytes) -> dict[str, Any] | None:
-    """The record that a line of `metrics.jsonl` holds; None where it is damaged."""
+    """The record in a line of `metrics.jsonl`; None if it is damaged."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -387,7 +398,7 @@ def record_of(line: bytes) -> dict[str, Any] | None:
 
 
 Number = float | Annotated[int, Interval(ge=-(2**63), lt=2**63)]
-"""Of a record; more digits than 64 bits hold are damage."""
+"""Most digits of an integer in a record; more than 64 bits hold are damage."""
 
 
 def _is_record(record: Any) -> bool:
@@ -412,8 +423,8 @@ def _unreadable(path: Path, damaged: list[bytes]) -> str:
 
 
 def _put_aside(path: Path, lines: list[bytes]) -> None:
-    """Add lines to those that were put aside before."""
+    """Add lines to the damaged ones."""
     before = path.read_bytes() if path.exists() else b""
-    known = set(before.split(b"\n"))  # a run killed right here puts them aside again
+    known = set(before.split(b"\n"))  # a run killed here would add them again
     data = before + b"".join(line + b"\n" for line in lines if line not in known)
     checkpoint.atomically(path, lambda to: to.write_bytes(data))

@@ -1,11 +1,11 @@
-"""How several processes hold the weights of the one model that they train.
+"""How several processes hold the parameters of the model that they train.
 
-    replicate       each has all weights; gradients are summed (the default)
-    fully_shard     of each layer every process holds a share of weights, gradients and the
-                    optimiser's state; the whole layer is gathered while it computes (FSDP2)
+    replicate       each has all parameters; gradients are summed (the default)
+    fully_shard     each process holds a share of every layer's parameters, gradients and
+                    optimiser state; the whole layer is gathered while it computes (FSDP2)
 
-Both give the numbers of one process but for rounding. What is written is whole, and the same in
-both, so that a run may be resumed with the other.
+Both give the numbers of one process, up to rounding. Files are complete and the same in both, so a
+run may be resumed with the other.
 """
 
 from abc import ABC, abstractmethod
@@ -28,13 +28,13 @@ Kind = Literal["replicate", "fully_shard"]
 
 
 def strategy(kind: Kind, model: Model) -> "Strategy":
-    """That of a recipe; one process alone has nothing to share out."""
+    """The strategy of a recipe; a single process always replicates."""
     sharded = kind == "fully_shard" and processes()[1] > 1
     return FullyShard(model) if sharded else Replicate(model)
 
 
 class Strategy(ABC):
-    """parameters: what the optimiser is given, in the order of the model's."""
+    """parameters: the optimiser's parameters, in the order of the model's."""
 
     parameters: Sequence[nn.Parameter]
 
@@ -48,7 +48,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def clip(self, fabric: Fabric, optimiser: optim.Optimizer, norm: float) -> Tensor:
-        """Scale the gradient of all parameters down to `norm`; gives the norm that it had."""
+        """Scale the gradient of all parameters down to `norm`; returns the norm before."""
 
     @abstractmethod
     def gathered(self) -> Any:
@@ -56,23 +56,23 @@ class Strategy(ABC):
 
     @abstractmethod
     def weights(self) -> dict[str, Tensor]:
-        """The model's, whole; all processes call it."""
+        """The model's complete state; all processes call it."""
 
     @abstractmethod
     def load_weights(self, path: Path, weights: dict[str, Tensor]) -> None:
-        """Take whole weights that were read from `path`."""
+        """Load complete weights that were read from `path`."""
 
     @abstractmethod
     def optimiser_state(self, optimiser: optim.Optimizer) -> dict[str, Any]:
-        """The state of the optimiser of `parameters`, whole; all processes call it."""
+        """The complete optimiser state of `parameters`; all processes call it."""
 
     @abstractmethod
     def load_optimiser(self, optimiser: optim.Optimizer, state: dict[str, Any]) -> None:
-        """Go back to it."""
+        """Restore it."""
 
 
 class Replicate(Strategy):
-    """Every process has all weights."""
+    """Every process has all parameters."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(model)
@@ -106,11 +106,11 @@ class Replicate(Strategy):
 
 
 class FullyShard(Strategy):
-    """Of the model's `alike` layers each process holds rows of every weight, by PyTorch's
-    `fully_shard`; all else (word vectors, heads) is replicated.
+    """Each process holds rows of every weight of the model's `alike` layers, by PyTorch's
+    `fully_shard`; the rest (word vectors, heads) is replicated.
 
     The optimiser is given the process' own rows as plain tensors that share memory with PyTorch's:
-    its rules are elementwise, so that rows are moved as they are in the whole.
+    its rules are elementwise, so rows are updated as in the whole.
     """
 
     def __init__(self, model: Model) -> None:
@@ -217,7 +217,8 @@ class FullyShard(Strategy):
             yield (index, slot), order[int(index)]
 
     def _is_sharded(self, value: Any, name: str) -> bool:
-        """Whether a value of the optimiser's is of a parameter's rows, not a count of steps."""
+        """Whether a value of the optimiser belongs to a parameter's rows, and is not a step
+        count."""
         return name in self.own and torch.is_tensor(value) and value.dim() > 0
 
     def _is_whole(self, value: Any, name: str) -> bool:
