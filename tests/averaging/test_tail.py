@@ -78,8 +78,8 @@ def test_a_tail_that_has_not_begun_answers_with_the_iterate_and_says_so(model, c
     walk(model, averager, 29, [])
     assert averager.candidates() == (RAW,)
     assert averager.unused() == (
-        "averaging never began, as training ended before step 30 (averaging.start), so the answer "
-        "is a single iterate: lower averaging.start or train longer"
+        "averaging never started, as training ended before step 30 (averaging.start), so a single "
+        "iterate is kept: lower averaging.start or train longer"
     )
     averager.update(30)
     assert averager.unused() is None

@@ -326,7 +326,7 @@ def test_a_file_is_measured_as_a_whole(infolm, small_text):
         (["--sequence"], ["--sequence is for samples"]),
         (["--split", "train"], ["is a file and read whole"]),
         (["--vocabulary", 1], ["vocabulary", "3"]),
-        (["--tokens", "byte", "--vocabulary", 100], ["byte has 256 types"]),
+        (["--tokens", "byte", "--vocabulary", 100], ["byte always has 256 types"]),
         (["--tokens", "syllable"], ["tokens", "'word'"]),
     ],
 )

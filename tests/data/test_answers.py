@@ -181,7 +181,7 @@ def test_what_cannot_be_ranked_is_left_out_and_counted(write: Any) -> None:
     assert notes == [
         "2 questions whose answers do not lie in one sentence",
         "2 questions without an answer",
-        "1 question whose answer does not stand where the file says",
+        "1 question whose answer is not where the file says",
     ]
     single = squad("Ada wrote it.", entry("Ada wrote it.", "Ada"))
     with pytest.raises(InfolmError, match=r"\(1 question with a single candidate\)"):

@@ -208,7 +208,7 @@ def test_bad_settings_are_refused() -> None:
         ({"vocabulary": -5}, "greater than or equal to 3"),
         ({"tokens": "bpe"}, "bpe needs a vocabulary"),
         ({"tokens": "bpe", "vocabulary": 100}, "at least 256"),
-        ({"tokens": "byte", "vocabulary": 256}, "256 types as they are"),
+        ({"tokens": "byte", "vocabulary": 256}, "always has 256 types"),
         ({"tokens": "letters"}, "'word', 'char', 'byte', 'bpe' or 'wordpiece'"),
         ({"vocab": 100}, "no key 'vocab', did you mean 'vocabulary'"),
     ]:

@@ -98,7 +98,7 @@ def refused(path: Path, match: str, field: str = "text", unit: Unit = "line") ->
         ('{"body": "x"}', r"line 2, has no field 'text' \(it has body\): set data\.field"),
         ('{"text": 3}', r"line 2, has a number as its 'text', not a text"),
         ('{"text": "x"', r"line 2, is not JSON \("),
-        ('["text"]', r"line 2, is no JSON object but a list"),
+        ('["text"]', r"line 2, is not a JSON object but a list"),
         (r'{"text": "\ud800"}', r"line 2, has half a character in its 'text'"),
         (b'{"text": "\xff"}', r"line 2, is not UTF-8 text"),
         ("[" * 100_000, r"line 2, is not JSON"),

@@ -185,7 +185,7 @@ def test_a_small_corpus_gives_small_batches():
 
 @pytest.mark.parametrize("lines", [1, 2])
 def test_too_few_sentences_are_refused(lines):
-    with pytest.raises(InfolmError, match="two pairs at least"):
+    with pytest.raises(InfolmError, match="at least two pairs"):
         NeighbourPairs(numbered(lines), 12, 0.3, 1)
 
 

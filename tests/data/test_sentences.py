@@ -179,6 +179,6 @@ def test_no_more_sentences_than_asked_for_are_learnt_from():
 def test_refusals():
     with pytest.raises(InfolmError, match="has 1 sentence with a word"):
         feed([[2]])
-    with pytest.raises(InfolmError, match="this vocabulary has not"):
+    with pytest.raises(InfolmError, match="this vocabulary has none"):
         feed([[2], [3]], unk=None, encoder_unknown=0.1)
     feed([[2], [3]], unk=None)

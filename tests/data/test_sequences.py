@@ -175,7 +175,7 @@ def test_a_text_of_line_ends_is_refused_and_batches_of_them_are_passed_over(toke
 
 def test_a_text_that_fills_no_batch_is_refused(tokenizer):
     feed(tokenizer, text(tokenizer, 120))
-    with pytest.raises(InfolmError, match=r"119 tokens, and a batch takes 120: lower feed\.batch"):
+    with pytest.raises(InfolmError, match=r"119 tokens, and a batch needs 120: lower feed\.batch"):
         feed(tokenizer, text(tokenizer, 119))
 
 

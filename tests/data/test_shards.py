@@ -104,5 +104,5 @@ def test_damage_is_found(tmp_path: Path) -> None:
         '{"version": 1, "shards": ["../a"]}',
     ):
         index.write_text(bad)
-        with pytest.raises(DamagedError, match="no index"):
+        with pytest.raises(DamagedError, match="not an index"):
             shards.read(tmp_path, "train", "v", verify=False)

@@ -142,7 +142,7 @@ def test_a_batch_without_pairs_is_passed_over():
 
 def test_a_short_text_gives_a_short_batch_and_a_shorter_one_is_refused():
     assert len(feed_of(text(7), batch=1000).next().centres)
-    with pytest.raises(InfolmError, match=r"60 tokens, and two stretches have 64: lower feed"):
+    with pytest.raises(InfolmError, match=r"60 tokens, and two segments have 64: lower feed"):
         feed_of(text(6))
     with pytest.raises(InfolmError, match="no line of the text has two words"):
         feed_of(np.array([1, EOS] * 100, np.uint16))

@@ -129,7 +129,7 @@ def test_without_a_head_the_encoder_is_taken_and_the_head_begins_anew(folder, co
     rewrite(copied, bare)
     model = encoder(copied)
     fresh = {name: weight.clone() for name, weight in model.head.state_dict().items()}
-    assert "begins anew" in load_pretrained(copied, model)
+    assert "starts untrained" in load_pretrained(copied, model)
     torch.testing.assert_close(ours(model)[0], ours(started(folder))[0], rtol=0, atol=0)
     assert all(torch.equal(weight, fresh[name]) for name, weight in model.head.state_dict().items())
 
@@ -137,7 +137,7 @@ def test_without_a_head_the_encoder_is_taken_and_the_head_begins_anew(folder, co
 def test_a_head_with_an_output_table_of_its_own_is_not_taken(copied):
     untied = {"cls.predictions.decoder.weight": torch.ones(len(tiny_tokenizer()), 16)}
     rewrite(copied, lambda tensors: tensors | untied)
-    assert "begins anew" in load_pretrained(copied, encoder(copied))
+    assert "starts untrained" in load_pretrained(copied, encoder(copied))
 
 
 @pytest.mark.parametrize("head", ["context", "next"])
@@ -200,7 +200,7 @@ def lacking_a_layer(path):
         (lambda path: without(path, "model.safetensors"), "model.safetensors cannot be read"),
         (pickled, "pickle"),
         (cut, "model.safetensors cannot be read"),
-        (fewer_words, "bring the vocabulary"),
+        (fewer_words, "give the vocabulary"),
         (lacking_a_layer, "missing"),
     ],
 )

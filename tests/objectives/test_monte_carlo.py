@@ -328,10 +328,10 @@ PLAIN = ["objective.kind=vq", "objective.kind=monte-carlo"]
     [
         (
             ["objective.estimator=vimco", "objective.samples=1"],
-            "holds each sample against the others, and there is one",
-            "raise samples, or take reinforce",
+            "compares each sample with the others, and there is one",
+            "raise samples, or choose reinforce",
         ),
-        (["objective.alpha=1"], "divides by alpha - 1", "take augment kl, or another alpha"),
+        (["objective.alpha=1"], "divides by alpha - 1", "choose augment kl, or another alpha"),
         ([*PLAIN, "objective.lambda=0.5"], "augment is none", "alpha = 1 / (1 - lambda)"),
         (
             [*PLAIN, "objective.augment=power", "objective.lambda=0.5"],
@@ -340,7 +340,7 @@ PLAIN = ["objective.kind=vq", "objective.kind=monte-carlo"]
         ),
         (
             [*PLAIN, "objective.augment=power", "objective.mi_samples=1"],
-            "mi_samples are those of kl and renyi",
+            "mi_samples are for kl and renyi",
             "set mi_samples=null",
         ),
         (
@@ -354,8 +354,8 @@ PLAIN = ["objective.kind=vq", "objective.kind=monte-carlo"]
         (["objective.estimator=drag"], "'drag' is not one of elbo, iwae", "dreg"),
         (
             ["model.latent.kind=categorical"],
-            "dreg sends its gradient through the code, which a categorical one does not let pass",
-            "take vimco, or with one sample reinforce",
+            "dreg sends its gradient through the code, and a categorical code has no gradient",
+            "choose vimco, or with one sample reinforce",
         ),
         (
             ["objective.kind=vq", "model.latent.kind=gaussian"],

@@ -87,7 +87,7 @@ def test_skip_gram_reads_words_too():
         (
             "nsp",
             {"feed": {"length": 200}},
-            "feed.length to 128 at most, model.length (it is 200)",
+            "feed.length to at most 128, model.length (it is 200)",
         ),
     ],
 )

@@ -67,7 +67,7 @@ def test_a_copying_recipe_learns_from_what_follows_the_separator(name, tmp_path)
     )
     assert len(log_p) == 50 * 3
     assert -log_p.mean() == pytest.approx(best, rel=1e-5)
-    with pytest.raises(InfolmError, match="neither reads a running text nor generates one"):
+    with pytest.raises(InfolmError, match="cannot read or generate running text"):
         write(run.model, run.tokenizer, "1", 3, 2, 1, SamplingSettings())
 
 

@@ -1,4 +1,4 @@
-"""Which average of the iterates is the answer."""
+"""Weight averaging: which average of the iterates is kept."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from infolm.section import Section
 RAW = "raw"
 """The name of the iterate itself among the candidates."""
 MEAN = "mean"
-"""The name of the mean, where there is one alone."""
+"""The name of the mean, if there is only one."""
 
 describe(
     "",
@@ -36,8 +36,8 @@ class RunningMean:
     """The mean of k iterates, each weighted beta times the one after it; beta = 1: all alike.
 
     mean_k = mean_{k-1} + (w_k - mean_{k-1}) (1 - beta) / (1 - beta^k), tensor by tensor. This is
-    sum_i beta^{k-i} w_i / sum_i beta^{k-i}: the exponential moving average with the correction
-    that Adam makes, so that its early values are not pulled to where it began. beta = 0: w_k.
+    sum_i beta^{k-i} w_i / sum_i beta^{k-i}: the exponential moving average with Adam's bias
+    correction, so that early values are not pulled to the start. beta = 0: w_k.
     """
 
     def __init__(self, beta: float = 1.0) -> None:
@@ -61,9 +61,9 @@ class RunningMean:
 
 
 class AveragerConfig(Section):
-    """The section of a recipe that says which average is the answer. Every kind is registered.
+    """The section of a recipe that chooses the average. Every kind is registered.
 
-    copies: of the weights, that it keeps.
+    copies: the number of copies of the weights that it keeps.
     """
 
     copies: ClassVar[int] = 1
@@ -80,12 +80,12 @@ class AveragerConfig(Section):
         return False
 
     def fault(self, recipe: Any) -> str | None:
-        """Why it cannot act in this recipe, in a sentence."""
+        """Why it cannot be used in this recipe, in a sentence."""
         return None
 
     def unused(self, events: Sequence[str] = ()) -> str | None:
-        """What to say where no average was ever the answer, in a training with these events in
-        their order; None where that cannot be."""
+        """A warning if no average was ever chosen, in a training with these events in order; None
+        if that cannot happen."""
         return None
 
 
@@ -93,13 +93,12 @@ AVERAGERS: Registry[AveragerConfig] = Registry("infolm.averaging")
 
 
 class Averager(ABC):
-    """Watches the iterates and names the weights that are the answer.
+    """Averages the iterates and chooses the weights to keep.
 
     The loop calls `update` after each step of the optimiser. At each validation it measures every
-    one of `candidates` with those weights swapped in, asks which is the `answer`, and then tells
-    the losses to `validated`, which says what follows from them (the event `triggered`, ...); until
-    then nothing changes but by `update`. Weights are the model's trainable parameters, in their
-    order.
+    one of `candidates` with those weights swapped in, calls `answer` for the best, and then passes
+    the losses to `validated`, which returns events (`triggered`, ...); until then only `update`
+    changes anything. Weights are the model's trainable parameters, in their order.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -114,22 +113,23 @@ class Averager(ABC):
         """The weights to measure now; `RAW` is the iterate itself."""
 
     def answer(self, losses: dict[str, float]) -> str:
-        """The candidate that is the answer, by the losses just measured."""
+        """The candidate to keep, by the losses just measured."""
         return self.candidates()[0]
 
     def validated(self, losses: dict[str, float], progress: float) -> list[str]:
-        """Hear the losses; `progress` is the share of training that is done. Gives events."""
+        """Called with the losses after each validation; progress: the share of training done.
+        Returns events."""
         return []
 
     def lengths(self) -> dict[str, int]:
-        """How many iterates are in each mean at this moment, where the averager decides on that.
+        """The number of iterates in each mean now, if the averager decides on it.
 
-        Asked for before `validated` they belong to the losses just measured.
+        Before `validated` they belong to the losses just measured.
         """
         return {}
 
     def unused(self) -> str | None:
-        """At the end of training: why no average was ever the answer, in a sentence, if so."""
+        """At the end of training: a sentence on why no average was ever chosen, if so."""
         return None
 
     @abstractmethod
@@ -138,7 +138,7 @@ class Averager(ABC):
 
     @contextmanager
     def swapped_in(self, candidate: str) -> Iterator[None]:
-        """Inside, the model has the candidate's weights; after, its own again, to the bit."""
+        """Inside, the model has the candidate's weights; afterwards its own, to the bit."""
         if candidate == RAW:
             yield
             return
@@ -159,7 +159,7 @@ class Averager(ABC):
 
 
 class OneMean(Averager, ABC):
-    """The answer is a running mean of iterates; before it has any, the iterate itself."""
+    """Keeps a running mean of iterates; before it has any, the iterate itself."""
 
     def __init__(self, model: nn.Module, beta: float = 1.0) -> None:
         super().__init__(model)

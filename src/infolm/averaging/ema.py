@@ -24,8 +24,8 @@ class EmaConfig(AveragerConfig):
 class Ema(OneMean):
     """sum_i beta^{t-i} w_i / sum_i beta^{t-i}, with w_i the weights after step i = 1 ... t.
 
-    The thesis's eq. 3.1 with a constant beta, but it begins without a value where that begins with
-    w_0 (see `RunningMean`). beta = 0 is the iterate; beta towards 1, the mean of w_1 ... w_t.
+    The thesis's eq. 3.1 with a constant beta, but it starts without a value instead of with w_0
+    (see `RunningMean`). beta = 0 is the iterate; beta towards 1, the mean of w_1 ... w_t.
     """
 
     def __init__(self, model: nn.Module, config: EmaConfig) -> None:

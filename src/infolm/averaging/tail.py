@@ -11,9 +11,9 @@ from infolm.metrics import EVENT, Described, describe
 
 Criterion = Literal["paper", "released", "stalled"]
 TRIGGERED, DIVERGED = "triggered", "diverged"
-"""Events: averaging begins; training goes back to its best validation."""
+"""Events: averaging starts; training goes back to its best validation."""
 
-describe(EVENT, Described(TRIGGERED, meaning="from here on the answer is the mean of the iterates"))
+describe(EVENT, Described(TRIGGERED, meaning="from here on the mean of the iterates is kept"))
 
 
 def stagnating(losses: Sequence[float], patience: int) -> bool:
@@ -32,7 +32,7 @@ def worse_than_recent(
 
     `history` are the validation losses before `newest`. `paper`: newest is worse than the best of
     the last `patience`. `released`: newest is worse than the best of all but the last `patience`,
-    as the authors' program has it, which waits longer where the curve is noisy. Neither is true
+    as in the authors' program, which waits longer if the curve is noisy. Neither is true
     before more than `patience` losses. `stalled`: none of the last `patience` losses, newest
     included, is better than the best before them, as in the program of Melis et al. (2020).
     """
@@ -46,7 +46,7 @@ def worse_than_recent(
 
 @AVERAGERS.register
 class NoAverageConfig(AveragerConfig):
-    """The last iterate is the answer."""
+    """No averaging: the iterate itself is kept."""
 
     copies = 0
     kind: Literal["none"] = "none"
@@ -123,19 +123,19 @@ class TriggeredConfig(AveragerConfig):
         if last == [TRIGGERED]:
             return (
                 "averaging was triggered by the last validation, with no step left to average, so "
-                "the answer is a single iterate: validate more often (train.validate_every), lower "
+                "a single iterate is kept: validate more often (train.validate_every), lower "
                 "averaging.patience or averaging.latest, or train longer"
             )
         if TRIGGERED in events:
             return (
                 "averaging was triggered, but then training diverged and went back to before that, "
-                "and it was not triggered again, so the answer is a single iterate: lower "
+                "and it was not triggered again, so a single iterate is kept: lower "
                 "optimiser.learning_rate, or averaging.patience or averaging.latest"
             )
         return (
             "averaging was not triggered before the last validation, as the loss kept improving or "
-            f"there were fewer than {self.patience + 2} validations, so the answer is a single "
-            "iterate: set averaging.latest below 1, lower averaging.patience, or train longer"
+            f"there were fewer than {self.patience + 2} validations, so a single iterate is "
+            "kept: set averaging.latest below 1, lower averaging.patience, or train longer"
         )
 
 
@@ -144,14 +144,14 @@ def _never_begins(start: int, steps: int | None) -> str | None:
         return None
     return (
         f"averaging.start is {start:,}, but training ends after step {steps:,}, so averaging would "
-        "never begin: lower it, or raise train.max_steps"
+        "never start: lower it, or raise train.max_steps"
     )
 
 
 def _never_begun(start: int) -> str:
     return (
-        f"averaging never began, as training ended before step {start:,} (averaging.start), so "
-        "the answer is a single iterate: lower averaging.start or train longer"
+        f"averaging never started, as training ended before step {start:,} (averaging.start), so "
+        "a single iterate is kept: lower averaging.start or train longer"
     )
 
 
@@ -179,7 +179,7 @@ class Tail(OneMean):
 
     w_i are the weights after step i, w_0 the initial ones. c = 1 is tail averaging,
     1/(K-T+1) sum_{i=T}^{K} w_i (thesis, eq. 3.2), and T = 0 with it Polyak's average; c > 1 is
-    stochastic weight averaging, whose learning rate is the schedule's affair.
+    stochastic weight averaging, whose learning rate the schedule sets.
     """
 
     def __init__(self, model: nn.Module, config: AveragerConfig, start: int, every: int) -> None:
@@ -197,7 +197,7 @@ class Tail(OneMean):
 
 
 class Triggered(OneMean):
-    """NT-ASGD (Merity et al. 2017, Algorithm 1): a tail whose start is found on the way.
+    """NT-ASGD (Merity et al. 2017, Algorithm 1): a tail whose start is found during training.
 
     Validation happens every L steps; when the newest loss is worse than the recent best (see
     `worse_than_recent`), or at the share `latest` of training, averaging starts with the present

@@ -25,21 +25,22 @@ describe(
     EVENT,
     Described(
         "switched",
-        meaning="the short mean was as good as the long one, or that had stopped improving, so it "
-        "became the long one",
+        meaning="the short mean was as good as the long one, or the long one had stopped "
+        "improving, so "
+        "the short one became the long one",
     ),
-    Described("emptied", meaning="the short mean had stopped improving, so it began anew"),
+    Described("emptied", meaning="the short mean had stopped improving, so it was restarted"),
     Described(
         "restarted",
         meaning="the iterate was better than the mean of those since the validation before, so "
-        "both means began anew",
+        "both means were restarted",
     ),
 )
 
 
 @AVERAGERS.register
 class TwoTailedConfig(AveragerConfig):
-    """2TA: the longer of two running means, which gives way as soon as the shorter is as good."""
+    """2TA: the longer of two running means, replaced by the shorter as soon as that is as good."""
 
     copies = 2
     kind: Literal["two-tailed"] = "two-tailed"
@@ -49,11 +50,12 @@ class TwoTailedConfig(AveragerConfig):
     )
     switch_on: Literal["valid", "train"] = Field(
         "valid",
-        description="the split whose losses decide what becomes of the means; the validation split "
-        "is what is reported, and decides which weights are kept, either way",
+        description="the split whose losses decide on the means; reports and the choice of the "
+        "kept weights "
+        "always use the validation split",
     )
     switch_tokens: int | None = Field(
-        None, ge=2, description="of switch_on train: its first tokens so many; none: all"
+        None, ge=2, description="with switch_on train: use this many first tokens; none: all"
     )
 
     @property
@@ -76,7 +78,7 @@ class TwoTailedConfig(AveragerConfig):
     def unused(self, events: Sequence[str] = ()) -> str:
         return (
             "at every validation the iterate was better than the mean of the iterates since the "
-            "one before, so the answer is a single iterate: train longer, or validate more often "
+            "previous one, so a single iterate is kept: train longer, or validate more often "
             "(train.validate_every)"
         )
 
@@ -97,12 +99,12 @@ class _Tail(RunningMean):
 
 
 class _Verdict(NamedTuple):
-    """What follows from a validation: the answer, and what becomes of the two means."""
+    """The decision after a validation: the weights to keep, and the changes of the two means."""
 
     answer: str
-    switch: bool = False  # the short mean becomes the long one, and a new short one begins
-    empty: bool = False  # the short mean begins anew
-    restart: bool = False  # both begin anew
+    switch: bool = False  # the short mean becomes the long one, and a new short one starts
+    empty: bool = False  # the short mean is restarted
+    restart: bool = False  # both are restarted
 
 
 class TwoTailed(Averager):
@@ -118,9 +120,9 @@ class TwoTailed(Averager):
         else                                the answer is the long mean
 
     At the first validation after a start both means are the same; they are measured once, and the
-    switch is of no consequence but that a short one begins. What is saved, measured and asked for
-    as `answer` goes by the names before the switch: where there is one, the answer is `short`. A
-    mean keeps its own losses through a switch, and by them it is said to stagnate.
+    switch only starts a short one. Files, measurements and `answer` use the names before the
+    switch: after one, the answer is `short`. A mean keeps its losses through a switch, and these
+    decide whether it stagnates.
 
     The losses are those of the validation split, or with `switch_on: train` of the training split
     (section 3.6, ii). The thesis found 3.93 nats so on the validation split, and else 3.92.

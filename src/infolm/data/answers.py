@@ -1,15 +1,15 @@
-"""Questions with candidate answers, of which one is right, from files of two formats.
+"""Questions with candidate answers, one of them right, from files of two formats.
 
-Tab-separated text, the form of YahooCQA (Tay et al. 2017): UTF-8, a candidate a line,
+Tab-separated text, the format of YahooCQA (Tay et al. 2017): UTF-8, one candidate per line,
 
     question <TAB> answer <TAB> label
 
 where the label is 1 for the right answer and 0 for a wrong one. Lines of one question follow each
 other, and exactly one of them has label 1. A first line whose third column is the word `label` is
-a header; blank lines are passed over; there are no quotes and no escapes.
+a header; blank lines are skipped; there are no quotes and no escapes.
 
-JSON in SQuAD's format, 1.1 or 2.0, makes a choice among sentences: the candidates are the sentences
-of the paragraph, in their order, and right is the one that holds the answer.
+JSON in SQuAD's format, 1.1 or 2.0, gives a choice among sentences: the candidates are the sentences
+of the paragraph in order, and the right one contains the answer.
 """
 
 import json
@@ -42,13 +42,13 @@ class Question:
 _SINGLE = "with a single candidate"
 _UNANSWERABLE = "without an answer"
 _CROSSING = "whose answers do not lie in one sentence"
-_MISPLACED = "whose answer does not stand where the file says"
+_MISPLACED = "whose answer is not where the file says"
 
 
 def read_questions(path: Path) -> tuple[list[Question], list[str]]:
-    """The questions of a file, and what was left out of it: so many questions for each reason.
+    """The questions of a file, and the number of questions left out for each reason.
 
-    The format is told by the content: a file that begins with a brace is JSON.
+    A file that begins with a brace is JSON.
     """
     text = read_text(path)
     first = text.lstrip().partition("\n")[0]
@@ -67,7 +67,7 @@ def read_questions(path: Path) -> tuple[list[Question], list[str]]:
 
 
 def read_text(path: Path) -> str:
-    """A file of questions as text, which has more than blanks."""
+    """The text of a file of questions, which must not be blank."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -82,7 +82,7 @@ def read_text(path: Path) -> str:
     return text
 
 
-# SQuAD's JSON, as far as it is read: names are the file's.
+# The parts of SQuAD's JSON that are used, under the file's names.
 
 
 class SquadAnswer(BaseModel):
@@ -152,7 +152,7 @@ def _misfit(error: ValidationError, data: Any, text: str) -> str:
 
 
 def _table(text: str, path: Path) -> Iterator[Question | str]:
-    """Each question, or why it is left out; so does `_squad`."""
+    """Each question, or why it is left out; like `_squad`."""
     for question, group in groupby(_rows(text, path), key=itemgetter(0)):
         rows = list(group)
         answers = tuple(answer for _, answer, _, _ in rows)
@@ -199,9 +199,9 @@ def _squad(text: str, path: Path) -> Iterator[Question | str]:
 
 
 def _choice(entry: SquadEntry, context: str, spans: list[tuple[int, int]]) -> Question | str:
-    """The choice among the sentences `spans` of the context that an entry makes.
+    """An entry's choice among the sentences `spans` of the context.
 
-    Several answers are several people's: where they lie in different sentences, the question has
+    Several answers come from several people: if they lie in different sentences, the question has
     no right one.
     """
     answers = [(answer.answer_start, answer.text) for answer in entry.answers]
@@ -221,8 +221,8 @@ def _choice(entry: SquadEntry, context: str, spans: list[tuple[int, int]]) -> Qu
     return Question(entry.question.strip(), tuple(context[a:b] for a, b in spans), holding[0])
 
 
-# Sentences of English prose. A full stop is the end of one unless what stands before it or behind
-# it speaks against that.
+# Sentences of English prose. A full stop ends one unless the text before or after it shows
+# otherwise.
 
 _END = re.compile(
     r"(?P<mark>[.!?…]+)[\"'”’)\]]*(?:\[[^\]\s]{1,4}\])*\s+"  # a mark, closing quotes, [4], a blank
@@ -251,17 +251,18 @@ _OPENING = frozenset(
     "Therefore These They This Those Though Through Thus To Today Under Until Upon We What When "
     "Where Whether Which While Who Why With Within Yet You".split()
 )
-"""Words that have a capital at the beginning of a sentence alone."""
+"""Words with a capital only at the beginning of a sentence."""
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
     """Where the sentences of English prose begin and end, without the blanks around them.
 
     A sentence ends with . ! ? or an ellipsis, closing quotes and brackets with it, where a capital
-    or a digit follows behind a blank; and with a paragraph. It has a word: three dots are none. It
-    does not end after a title (Dr.), nor after an abbreviation before a number (No. 5), nor after
-    the number of a list's item. After initials and other abbreviations (J. F. Kennedy, the U.S.
-    Navy, Smith Jr.) it ends only where the next word is one that has its capital from there.
+    or a digit follows behind a blank; and with a paragraph. It contains a word: three dots are not
+    a sentence. It does not end after a title (Dr.), nor after an abbreviation before a number (No.
+    5), nor after the number of a list's item. After initials and other abbreviations (J. F.
+    Kennedy, the U.S. Navy, Smith Jr.) it ends only if the next word is one that otherwise has no
+    capital.
     """
     cuts = [0]
     for found in _END.finditer(text):
@@ -276,7 +277,7 @@ def sentences(text: str) -> list[tuple[int, int]]:
 
 
 def _ends(text: str, first: int, found: re.Match[str]) -> bool:
-    """Whether the sentence that began at `first` ends with what was found."""
+    """Whether the sentence that began at `first` ends with this match."""
     before, following = text[first : found.start()].strip(), _NEXT.match(text, found.end())
     if not following or not _NEXT.match(before):
         return False

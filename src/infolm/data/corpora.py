@@ -5,7 +5,7 @@
     corpus.tokenizer.decode(corpus.splits["valid"].tokens[:20])
 
 Tokens are kept in `$INFOLM_CACHE`, or the user's cache folder, under the SHA-256 of the text
-and the settings. `infolm.data.sources` says where the text is looked for.
+and the settings. `infolm.data.sources` finds the text.
 """
 
 import hashlib
@@ -65,13 +65,13 @@ __all__ = [
 ]
 
 _SEALED: set[str] = set()
-"""Splits that nobody in this process may open now."""
+"""Splits that this process may not open now."""
 
 
 @contextmanager
 def sealed(split: str) -> Iterator[None]:
     """Inside, the split cannot be opened in this process: its text is neither tokenised nor read,
-    and no corpus, also none that was opened before, has it. Only its SHA-256 is known."""
+    and no corpus has it, not even one opened before. Only its SHA-256 is known."""
     _SEALED.add(split)
     try:
         yield
@@ -84,11 +84,11 @@ def _open_splits() -> list[str]:
 
 
 BLOCK = 2**22
-"""Tokens counted together: of the text no more is in memory at a time."""
+"""Tokens counted together; no more of the text is in memory at a time."""
 
 
 class DataConfig(Section):
-    """The text to learn from and what its tokens are."""
+    """The training text and its tokenisation."""
 
     former_defaults = MappingProxyType({"contractions": False, "field": None})
 
@@ -101,60 +101,63 @@ class DataConfig(Section):
     )
     field: str | None = Field(
         "text",
-        description="the field of JSON lines, or the column of Parquet, that is the text; none: "
-        "such a file, and a compressed one, is read as the plain text it is not",
+        description="the field of JSON lines, or the column of Parquet, with the text; none: "
+        "every file is "
+        "read as plain text",
     )
     documents: Unit | None = Field(
         None,
-        description="what a document of a text file is; by default the file in a folder of many, "
-        "and of a single file a line",
+        description="the unit of a document in a text file; by default the file in a folder, and "
+        "a line in a "
+        "single file",
     )
     deduplicate: bool = Field(
         False,
-        description="leave out documents that came before, but for case and white space",
+        description="leave out duplicate documents, ignoring case and white space",
     )
     shuffle: int | None = Field(
-        None, ge=0, description="a seed to shuffle the documents with; none: in their order"
+        None, ge=0, description="seed to shuffle the documents; none: keep their order"
     )
     held_out: float = Field(
         0.01,
         gt=0,
         lt=0.5,
-        description="the share of documents that valid and test have each, where no files have "
-        "these names; a document's hash decides",
+        description="the share of documents in each of valid and test, if no files have these "
+        "names; a "
+        "document's hash decides",
     )
     train_lines: int | None = Field(
-        None, ge=1, description="learn from the first so many lines of the training split alone"
+        None, ge=1, description="train only on this many first lines of the training split"
     )
-    tokens: Kind = Field("word", description="what a token is")
+    tokens: Kind = Field("word", description="the kind of token")
     vocabulary: int | None = Field(
         None,
         ge=3,
-        description="most types in the vocabulary, <unk> and <eos> included; bpe and wordpiece "
+        description="maximum size of the vocabulary, <unk> and <eos> included; bpe and wordpiece "
         "need it",
     )
     lowercase: bool = Field(False, description="turn the text to lower case")
     pretokenised: bool | None = Field(
         None,
-        description="words only: true splits at white space alone, false splits punctuation off "
-        "too; by default as the corpus needs it, and false for your own text",
+        description="words only: true splits only at white space, false also splits off "
+        "punctuation; by "
+        "default as the corpus needs it, and false for your own text",
     )
     contractions: bool | None = Field(
         None,
         description="words only: cut prose as the Penn Treebank does (wo n't, Prince 's) and "
-        "scripts without blanks into characters; by default for your own text alone",
+        "scripts without blanks into characters; by default only for your own text",
     )
     lines: Lines = Field(
         "sentences",
-        description="of your own text, what a line is: a sentence, as it stands; a paragraph, cut "
-        "into its sentences; or wrapped, joined into paragraphs first",
+        description="what a line of your own text is: a sentence; a paragraph, to be split into "
+        "sentences; or "
+        "wrapped, to be joined into paragraphs first",
     )
     reverse_copy: ReverseCopyConfig | None = Field(
-        None, description="sizes of the corpus reverse-copy; of no other"
+        None, description="sizes of the corpus reverse-copy only"
     )
-    uniform: UniformConfig | None = Field(
-        None, description="the size of the corpus uniform; of no other"
-    )
+    uniform: UniformConfig | None = Field(None, description="the size of the corpus uniform only")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -165,11 +168,13 @@ class DataConfig(Section):
                 "tokens: wordpiece needs a vocabulary of at least 100, for instance 30000"
             )
         if self.tokens == "byte" and (self.vocabulary is not None or self.lowercase):
-            raise ValueError("tokens: byte has 256 types as they are: no vocabulary, no lowercase")
+            raise ValueError(
+                "tokens: byte always has 256 types: leave out vocabulary and lowercase"
+            )
         if self.lines != "sentences" and self.path is None:
             raise ValueError(f"lines: {self.lines} is for your own text: set data.path")
         if self.field is None and (self.path is None or documents.is_plain(self.path)):
-            # An older run's: it says nothing here, and the run may be resumed by its recipe's name.
+            # From an older run: it has no effect, and the run may be resumed by its recipe's name.
             object.__setattr__(self, "field", "text")
         asked = [
             key
@@ -185,14 +190,14 @@ class DataConfig(Section):
         if asked and self.field is None:
             raise ValueError(f"{asked[0]}: needs data.field, which may be 'text'")
         if self.reverse_copy and self.corpus != reverse_copy.NAME:
-            raise ValueError(f"reverse_copy: is for the corpus {reverse_copy.NAME} alone")
+            raise ValueError(f"reverse_copy: is only for the corpus {reverse_copy.NAME}")
         if self.uniform and self.corpus != uniform.NAME:
-            raise ValueError(f"uniform: is for the corpus {uniform.NAME} alone")
+            raise ValueError(f"uniform: is only for the corpus {uniform.NAME}")
         return self
 
 
 class Splits(Mapping[str, Split]):
-    """The splits of a corpus. The tokens of one are checked when it is first asked for."""
+    """The splits of a corpus. A split's tokens are checked when it is first accessed."""
 
     def __init__(self, open_split: Callable[[str], Split]) -> None:
         self._open, self._opened = open_split, dict[str, Split]()
@@ -223,8 +228,8 @@ class Splits(Mapping[str, Split]):
 class Corpus:
     """A tokenised text.
 
-    source: the SHA-256 of the raw text of its splits. fingerprint: that of all the tokens depend
-    on, the text and the settings or the vocabulary given.
+    source: the SHA-256 of the raw text of its splits. fingerprint: the SHA-256 of everything the
+    tokens depend on: the text, and the settings or the given vocabulary.
     """
 
     name: str
@@ -234,18 +239,18 @@ class Corpus:
     fingerprint: str
 
     def counts(self) -> npt.NDArray[np.int64]:
-        """How often each type is in the training split, (V,)."""
+        """The count of each type in the training split, (V,)."""
         return unigram_counts(self.splits["train"].tokens, len(self.tokenizer))
 
     def word_counts(self) -> npt.NDArray[np.int64]:
-        """The same of words, which the end of a line is not."""
+        """The same for words only, without <eos>."""
         counts = self.counts()
         counts[self.tokenizer.eos] = 0
         return counts
 
     @property
     def heading(self) -> int | None:
-        """The token on either side of a heading, where the corpus marks them."""
+        """The token on either side of a heading, if the corpus marks them."""
         info, tokenizer = registry().get(self.name), self.tokenizer
         if not info or not info.heading or tokenizer.kind not in ("word", "wordpiece"):
             return None
@@ -276,12 +281,12 @@ def load(
     workers: int | None = None,
     tokenizer: Tokenizer | None = None,
 ) -> Corpus:
-    """Find or download the text, tokenise it unless that was done before, and open the result.
+    """Find or download the text, tokenise it unless already done, and open the result.
 
-    report: called with a stage, the bytes done and the bytes in all.
-    workers: at most so many processes read a large text; by default one per core.
-    tokenizer: a vocabulary to encode with, for instance a trained model's, in place of the one
-    that the settings and the text would give.
+    report: called with a stage, the bytes done and the total bytes.
+    workers: the maximum number of processes for a large text; by default one per core.
+    tokenizer: a vocabulary to use, for instance a trained model's, instead of the one from the
+    settings and the text.
     """
     report = report or _silent
     with _writable(sources.cache_folder()):
@@ -309,7 +314,7 @@ def load(
 
         _mended(make, folder, _open_splits(), verify=False)
         if _working(folder).exists():
-            with files.alone(folder):  # a process that was killed left it
+            with files.alone(folder):  # left by a process that was killed
                 _remove(_working(folder))
 
         def open_split(split: str) -> Split:
@@ -323,9 +328,9 @@ def load(
 def _mended(
     make: Callable[[bool], None], folder: Path, splits: Sequence[str], verify: bool
 ) -> list[Split]:
-    """The splits in a folder, which `make` makes where they are missing or damaged.
+    """The splits in a folder; `make` creates them if they are missing or damaged.
 
-    make: called with whether they are to be made although they are there.
+    make: called with whether existing ones are to be replaced.
     """
     try:
         return _open(folder, splits, verify)
@@ -345,7 +350,7 @@ def texts(config: DataConfig, report: Report | None = None) -> dict[str, list[Te
 
 
 def _complete(folder: Path) -> bool:
-    """Whether another process has made the splits in the meantime."""
+    """Whether another process has created the splits in the meantime."""
     try:
         return bool(_open(folder, _open_splits(), verify=False))
     except (FileNotFoundError, store.DamagedError):
@@ -353,7 +358,7 @@ def _complete(folder: Path) -> bool:
 
 
 def read_text(path: Path, tokenizer: Tokenizer, field: str = "text") -> Split:
-    """A text in a given vocabulary, as `Tokenizer.adapted` has it; a last line is ended.
+    """A text in a given vocabulary, adapted by `Tokenizer.adapted`; the last line is ended.
 
     field: of JSON lines and Parquet, whose documents follow each other.
     """
@@ -387,7 +392,7 @@ def read_text(path: Path, tokenizer: Tokenizer, field: str = "text") -> Split:
 
 
 def truth(config: DataConfig, tokenizer: Tokenizer) -> Truth | None:
-    """The language that the text was drawn from, where one is known and its symbols are the tokens.
+    """The language that the text was drawn from, if known and its symbols are the tokens.
 
     None for all real text.
     """
@@ -395,14 +400,14 @@ def truth(config: DataConfig, tokenizer: Tokenizer) -> Truth | None:
 
 
 def splits_contractions(config: DataConfig) -> bool:
-    """Whether words are cut as in `prose`; of no text that is cut already."""
+    """Whether words are cut as in `prose`; never for pretokenised text."""
     if config.contractions is None:
         return config.path is not None and not config.pretokenised and config.tokens == "word"
     return config.contractions
 
 
 def types(config: DataConfig) -> int:
-    """How many types the vocabulary has at most, as far as that is known before the text is."""
+    """The maximum size of the vocabulary, as far as known without reading the text."""
     if config.vocabulary is not None:
         return config.vocabulary
     if config.corpus == reverse_copy.NAME:
@@ -437,7 +442,7 @@ def _find(config: DataConfig, report: Report) -> tuple[str, dict[str, list[Text]
 
 
 def _own(config: DataConfig, path: Path, report: Report) -> dict[str, list[Text]]:
-    """The splits of a person's own text: plain as it stands, or documents put together."""
+    """The splits of a person's own text: plain text, or gathered documents."""
     if (wanted := gathering(config)) is not None:
         return sources.gathered_texts(path, wanted, config.lines, report)[0]
     if config.field is not None and path.is_file() and documents.is_compressed(path):
@@ -446,7 +451,7 @@ def _own(config: DataConfig, path: Path, report: Report) -> dict[str, list[Text]
 
 
 def gathering(config: DataConfig) -> Gathering | None:
-    """How documents are put together; None for a plain text and for a corpus by name."""
+    """How documents are gathered; None for a plain text and for a named corpus."""
     path, field = config.path, config.field
     if path is None or field is None:
         return None
@@ -459,13 +464,13 @@ def gathering(config: DataConfig) -> Gathering | None:
 
 
 def own_file(config: DataConfig) -> Path:
-    """The beginning of one's own training text, plain."""
+    """The beginning of a person's own training text."""
     assert config.path is not None
     return _own(config, config.path, _silent)["train"][0].path
 
 
 def gathered(config: DataConfig) -> Gathered | None:
-    """What was put together of one's own documents; None where nothing was."""
+    """The gathered documents; None if there are none."""
     wanted = gathering(config)
     if wanted is None or config.path is None:
         return None
@@ -482,7 +487,7 @@ def _silent(stage: str, done: int, total: int) -> None:
 
 @contextmanager
 def _writable(folder: Path) -> Iterator[None]:
-    """Make the folder; say in a sentence what the system refuses."""
+    """Create the folder; report system errors in a sentence."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield
@@ -503,17 +508,17 @@ def _tokenise(
     workers: int | None,
     report: Report,
 ) -> None:
-    """Make the files of `folder`, each by a rename.
+    """Create the files of `folder`, each by a rename.
 
-    The work is done in a folder of its own, which a process that is killed leaves to the next: what
-    it has counted and encoded is not done again.
+    The work is done in a separate folder. If the process is killed, the next one continues from its
+    counts and shards.
     """
     work = _working(folder)
     work.mkdir(parents=True, exist_ok=True)
     files.sweep(work)
     try:
         made = _encode_all(config, pretokenised, texts, tokenizer, work, workers, report)
-    except RunError:  # of the machine, not of the text
+    except RunError:  # a fault of the machine, not of the text
         raise
     except InfolmError:
         _remove(work)
@@ -546,7 +551,8 @@ def _encode_all(
     workers: int | None,
     report: Report,
 ) -> dict[str, list[str]]:
-    """The vocabulary and the files of tokens in `work`; gives the names of each split's files."""
+    """Write the vocabulary and the token files in `work`; returns the names of each split's
+    files."""
     kind = tokenizer.kind if tokenizer else config.tokens
     pieces = {split: ingest.shards(texts[split], kind) for split in _open_splits()}
     _keep_if(
@@ -595,7 +601,7 @@ def _encode_all(
 
 
 def _keep_if(layout: str, work: Path) -> None:
-    """Clear the folder of what was made by another rule for where shards end."""
+    """Remove files made with another shard size."""
     known = work / "layout"
     if known.exists() and known.read_text() == layout:
         return

@@ -7,8 +7,8 @@
 | any other | the file, a paragraph (up to a blank line) or a line |
 
 All but Parquet may be compressed: `.gz`, `.bz2`, `.xz`, `.zst`. Files are read as streams: no more
-than a document, or a few rows of Parquet, is in memory. What cannot be read is told in a sentence
-with the file and its line or row.
+than a document, or a few rows of Parquet, is in memory. An unreadable document is reported with its
+file and line or row.
 """
 
 import bz2
@@ -28,7 +28,7 @@ from infolm.errors import InfolmError
 Unit = Literal["file", "paragraph", "line"]
 
 LARGEST = 64 * 2**20
-"""Bytes of a document: one is held in memory."""
+"""Maximum bytes of a document: one is held in memory."""
 ROWS = 64
 """Rows of Parquet that are read together."""
 
@@ -61,28 +61,28 @@ def is_compressed(path: Path) -> bool:
 
 
 def kind_of(path: Path) -> str:
-    """What a file's name ends in, without the compression: '.jsonl' of 'a.jsonl.gz'."""
+    """The suffix of a file's name without the compression: '.jsonl' of 'a.jsonl.gz'."""
     plain = path.with_suffix("") if is_compressed(path) else path
     return plain.suffix.lower()
 
 
 def is_text(path: Path) -> bool:
-    """Whether the bytes of the file, without compression, are the text."""
+    """Whether the file is plain text after decompression."""
     return kind_of(path) not in (*_JSON, _PARQUET)
 
 
 def is_plain(path: Path) -> bool:
-    """Whether the bytes of the file are the text."""
+    """Whether the file is plain, uncompressed text."""
     return is_text(path) and not is_compressed(path)
 
 
 def is_known(path: Path) -> bool:
-    """Whether a file of this name is taken, where a folder holds files of all sorts."""
+    """Whether a file of this name is read in a folder with files of all kinds."""
     return kind_of(path) in (*_TEXT, *_JSON, _PARQUET)
 
 
 def opened(path: Path) -> io.BufferedIOBase:
-    """The bytes of a file, without its compression."""
+    """The decompressed bytes of a file."""
     return _COMPRESSED.get(path.suffix.lower(), lambda path: path.open("rb"))(path)
 
 
@@ -96,16 +96,16 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Reader:
-    """How the documents of a file are found. unit: what is counted in messages."""
+    """How the documents of a file are found. unit: the unit in messages."""
 
     unit: Literal["line", "row"]
     rows: Callable[[Path], Iterator[Row]]
     text: Callable[[Any], str]
-    """Of a row's value; `ValueError` says what is wrong with it, after 'FILE, line N, '."""
+    """The text of a row's value; a `ValueError` completes 'FILE, line N, '."""
 
 
 def read(path: Path, field: str, unit: Unit, skip: int = 0) -> Iterator[str]:
-    """The documents of a file after the first `skip`, empty ones among them."""
+    """The documents of a file after the first `skip`, including empty ones."""
     reader = _reader(path, field, unit)
     for number, value in islice(_whole_rows(reader, path), skip, None):
         try:
@@ -122,7 +122,7 @@ def read(path: Path, field: str, unit: Unit, skip: int = 0) -> Iterator[str]:
 
 
 def _whole_rows(reader: Reader, path: Path) -> Iterator[Row]:
-    """The rows of a file; a sentence where it breaks off."""
+    """The rows of a file; an error sentence if it breaks off."""
     last = 0
     try:
         for row in reader.rows(path):
@@ -134,7 +134,7 @@ def _whole_rows(reader: Reader, path: Path) -> Iterator[Row]:
             "it, or set data.documents=line or paragraph"
         ) from error
     except FileNotFoundError as error:
-        raise InfolmError(f"{path} does not exist any more: put it back") from error
+        raise InfolmError(f"{path} no longer exists: put it back") from error
     except _DAMAGES as error:
         where = f", after {reader.unit} {last}," if last else ""
         raise InfolmError(
@@ -153,7 +153,7 @@ def _reader(path: Path, field: str, unit: Unit) -> Reader:
 
 
 class _TooLong(Exception):
-    """A document that is not to be held in memory."""
+    """A document is too large for memory."""
 
 
 def _bounded_lines(file: io.BufferedIOBase) -> Iterator[bytes]:
@@ -208,9 +208,11 @@ def _field_of(line: bytes, field: str) -> str:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"is not JSON ({error}): a line is an object {{...}}") from error
+        raise ValueError(f"is not JSON ({error}): write one object {{...}} per line") from error
     if type(value) is not dict:
-        raise ValueError(f"is no JSON object but a {_named(value)}: a line is an object {{...}}")
+        raise ValueError(
+            f"is not a JSON object but a {_named(value)}: write one object {{...}} per line"
+        )
     if field not in value:
         raise ValueError(
             f"has no field '{field}' (it has {', '.join(map(str, value)) or 'none'}): set "
@@ -235,7 +237,7 @@ def _text_or_none(field: str) -> Callable[[Any], str]:
                 value.encode()
             except UnicodeEncodeError as error:  # JSON can write half a character
                 raise ValueError(
-                    f"has half a character in its '{field}' ({error.reason}): mend it"
+                    f"has half a character in its '{field}' ({error.reason}): correct it"
                 ) from error
         return value
 
@@ -267,8 +269,8 @@ def _parquet_rows(path: Path, field: str) -> Iterator[Row]:
 
 
 def in_folder(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The files under a folder, at any depth, in the order of their names: those that are taken,
-    and those of other kinds. Hidden ones are in neither."""
+    """The files under a folder, at any depth, in the order of their names: those that are read, and
+    those of other kinds. Hidden files are ignored."""
 
     def visible(path: Path) -> bool:
         return not any(part.startswith(".") for part in path.relative_to(folder).parts)

@@ -1,4 +1,4 @@
-"""A corpus as episodes: sentences that know nothing of each other."""
+"""A corpus as episodes: independent sentences."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,21 +18,23 @@ if TYPE_CHECKING:
     from infolm.data.corpora import Corpus
 
 BLOCK = 2**22
-"""Tokens looked at together where sentences end: of the text no more is in memory at a time."""
+"""Tokens searched together for sentence ends; no more of the text is in memory at a time."""
 
 
 @FEEDS.register
 class EpisodesConfig(FeedConfig):
-    """The corpus as sentences in an order of their own each pass, the state zero at each start."""
+    """The corpus as sentences, shuffled each pass; the state is zero at each start."""
 
     gives = "text"
     episodic = True
     kind: Literal["episodes"] = "episodes"
-    batch: int = Field(64, ge=1, description="sentences of a batch, on the average")
-    longest: int = Field(1000, ge=1, description="tokens above which a sentence is cut into pieces")
+    batch: int = Field(64, ge=1, description="mean number of sentences per batch")
+    longest: int = Field(
+        1000, ge=1, description="maximum tokens of a sentence; longer ones are cut into pieces"
+    )
     after: str | None = Field(
         None,
-        description="count only what follows this token in a sentence, which is then never cut",
+        description="count only tokens after this one in a sentence; sentences are then never cut",
     )
 
     def build(self, corpus: "Corpus", split: str, seed: int) -> "Episodes":
@@ -41,12 +43,12 @@ class EpisodesConfig(FeedConfig):
         return Episodes(tokens, self, seed, tokenizer.eos, after)
 
     def marker(self, tokenizer: Tokenizer) -> int | None:
-        """The number of the token that `after` names, if it names one."""
+        """The id of the token `after`, if there is one."""
         return None if self.after is None else tokenizer.number(self.after, "feed.after")
 
 
 def places(tokens: npt.NDArray[Any], token: int) -> npt.NDArray[np.int64]:
-    """Where `token` stands in `tokens` (N,)."""
+    """The positions of `token` in `tokens` (N,)."""
     blocks = [
         start + np.flatnonzero(tokens[start : start + BLOCK] == token)
         for start in range(0, len(tokens), BLOCK)
@@ -55,7 +57,7 @@ def places(tokens: npt.NDArray[Any], token: int) -> npt.NDArray[np.int64]:
 
 
 def sentence_bounds(tokens: npt.NDArray[Any], eos: int) -> npt.NDArray[np.int64]:
-    """Where each sentence starts, and where the last one ends, (S + 1,).
+    """The start of each sentence and the end of the last, (S + 1,).
 
     Sentence i is tokens[bounds[i] : bounds[i + 1]], its <eos> with it; the last may lack one.
     """
@@ -67,12 +69,12 @@ def sentence_bounds(tokens: npt.NDArray[Any], eos: int) -> npt.NDArray[np.int64]
 def sentence_ends(
     tokens: npt.NDArray[Any], eos: int, ends: Sequence[int] = ()
 ) -> npt.NDArray[np.int64]:
-    """One behind the end of each line, and behind each of the tokens `ends`, rising, once each."""
+    """The positions after each line end and after each of the tokens `ends`, sorted and unique."""
     return np.unique(np.concatenate([places(tokens, token) + 1 for token in (eos, *ends)]))
 
 
 def cut_long(bounds: npt.NDArray[np.int64], longest: int) -> npt.NDArray[np.int64]:
-    """The bounds of pieces of at most `longest` tokens, those of a sentence all nearly as long."""
+    """The bounds of pieces of at most `longest` tokens; pieces of a sentence are nearly equal."""
     lengths = np.diff(bounds)
     pieces = -(-lengths // longest)
     sentence = np.repeat(np.arange(len(lengths)), pieces)
@@ -84,9 +86,9 @@ def cut_long(bounds: npt.NDArray[np.int64], longest: int) -> npt.NDArray[np.int6
 def side_by_side(
     tokens: npt.NDArray[Any], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """The stretches of `tokens` (N,) in columns, (T, B), and where they are, not beyond their ends.
+    """Segments of `tokens` (N,) in columns, (T, B), and a mask of the places within them.
 
-    Beyond a stretch's end is whatever stands there (at the very end, the last token).
+    Beyond a segment's end is whatever follows in the text (at the very end, the last token).
     """
     steps = np.arange(lengths.max())[:, None]
     found = tokens[np.minimum(starts + steps, len(tokens) - 1)].astype(np.int64)
@@ -94,7 +96,7 @@ def side_by_side(
 
 
 def group(lengths: npt.NDArray[np.int64], area: int) -> list[int]:
-    """Cut rising lengths (S,) into batches of at most `area` places each, padding included.
+    """Cut sorted lengths (S,) into batches of at most `area` places each, padding included.
 
     Gives the batches' bounds in `lengths`. A sentence above `area` is a batch by itself.
     """
@@ -112,14 +114,14 @@ class Episodes(Passes):
     """Batches of whole sentences of `tokens` (N,), pass after pass; see `EpisodesConfig`.
 
     A sentence w_1 ... w_n <eos> is read as <eos> w_1 ... w_n from a state of zeros, so every token
-    of the text is a target once a pass, the very first too. Where a long sentence is cut, the
-    piece reads the token before it first, and starts from zeros all the same.
+    of the text is a target once a pass, the very first too. If a long sentence is cut, a piece
+    first reads the token before it, and also starts from zeros.
 
-    Sentences of like length stand side by side: a pass sorts them by length, those of one length
-    in a new order each time, and draws the order of the batches. A batch is as large as `batch`
-    sentences of mean length, be it many short ones or few long ones. The loss is a mean over a
-    batch's tokens, so each token then weighs about the same, and the rate needs no scale. Padding
-    is read as token 0 and is no target. `after`: the token whose followers alone are targets.
+    Batches have sentences of similar length: a pass sorts them by length, shuffles those of equal
+    length, and shuffles the batches. A batch has as many tokens as `batch` sentences of mean
+    length, with many short ones or few long ones. The loss is a mean over a batch's tokens, so each
+    token then weighs about the same, and the rate needs no scale. Padding is read as token 0 and is
+    not a target. `after`: only tokens after it are targets.
     """
 
     tokens: npt.NDArray[Any]
@@ -146,7 +148,7 @@ class Episodes(Passes):
         if len(without):
             raise InfolmError(
                 f"sentence {without[0] + 1} of the training split has nothing after a "
-                f"{self.config.after}: mend the text, or set feed.after=null"
+                f"{self.config.after}: correct the text, or set feed.after=null"
             )
 
     def _draw(self) -> None:

@@ -1,4 +1,4 @@
-"""What a feed is: a corpus cut into the batches that a model learns from."""
+"""The interface of feeds: a corpus cut into training batches."""
 
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 class Feed(Protocol):
-    """An endless source of batches that can say where it is and go back there."""
+    """An endless source of batches whose position can be saved and restored."""
 
     epoch: int
-    """Passes over the corpus that are complete."""
+    """Complete passes over the corpus."""
 
     def next(self) -> Any:
         """A named tuple of arrays and numbers, such as `stream.Batch`."""
         ...
 
     def fraction(self) -> float:
-        """How much of the present pass is done, in [0, 1)."""
+        """The share of the present pass that is done, in [0, 1)."""
         ...
 
     def state_dict(self) -> dict[str, Any]: ...
@@ -30,11 +30,11 @@ class Feed(Protocol):
 
 
 class FeedConfig(Section):
-    """The section of a recipe that says how the corpus is cut. Every kind is registered.
+    """The section of a recipe that defines the batches. Every kind is registered.
 
-    gives: what its batches hold, which is what an objective needs to know: `text` (a
-    `stream.Batch`), `sentences`, `sequences`, `windows` or `sentence pairs`. episodic: whether
-    each sentence is read by itself, from a state of zeros, and is so measured too.
+    gives: the content of its batches, which an objective requires: `text` (a
+    `stream.Batch`), `sentences`, `sequences`, `windows` or `sentence pairs`. episodic: whether each
+    sentence is read and measured by itself, from a state of zeros.
     """
 
     gives: ClassVar[str]
@@ -44,20 +44,20 @@ class FeedConfig(Section):
 
     @abstractmethod
     def build(self, corpus: "Corpus", split: str, seed: int) -> Feed:
-        """The split, cut; `seed` decides every random choice."""
+        """The feed of a split; `seed` determines every random choice."""
 
     @property
     def tokens(self) -> int:
-        """How many a batch has, or at least, where the text has so many."""
+        """The number of columns per batch, or the minimum, if the text is long enough."""
         return int(getattr(self, "batch", 1))
 
     @property
     def hidden(self) -> str:
-        """What of a batch is hidden, in words after 'batches as of training'; empty: nothing."""
+        """The hidden part of a batch in words, after 'batches as of training'; empty: nothing."""
         return ""
 
     def marker(self, tokenizer: "Tokenizer") -> int | None:
-        """The token of a sentence whose followers alone count, if there is one."""
+        """The token after which tokens of a sentence count, if there is one."""
         return None
 
 

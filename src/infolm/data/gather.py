@@ -3,18 +3,18 @@
     gathered(files, Gathering(field="text", deduplicate=True, shuffle=7), folder, report)
 
 Documents are read once, in the order of the files' names, and written as text of some 64 MB to a
-file, each ended by a newline. What is asked for happens on the way:
+file, each ended by a newline. The requested steps happen on the way:
 
 - **Splits.** Files named train, valid and test keep their split. Otherwise a document's hash
-  decides: it stays in its split whatever other files come or go, and copies of it go the same way.
+  decides: it stays in its split whatever files are added or removed, and so do its copies.
 - **Deduplication** leaves out a document whose normalised text (NFC, lower case, white space as one
   blank) came before; one that is in test or valid is left out of train, wherever it comes.
-- **Shuffling** gives each document a random key, sorts stretches of text by it and merges the
-  sorted ones: every order of all documents is as likely as any other, as no buffer of a stream
-  makes it, and the result is the same whatever the budget.
+- **Shuffling** gives each document a random key, sorts blocks of text by it and merges the sorted
+ones: all orders of the documents are equally likely, unlike with a shuffle buffer, and the result
+does not depend on the memory budget.
 
-Each stretch is committed with the place where the next begins. A process that is killed, at any
-moment, goes on from there when it is called again, and ends with the same bytes.
+Each block is committed with the start of the next. If the process is killed, the next call
+continues from there, and ends with the same bytes.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ from infolm.errors import InfolmError
 from infolm.files import matching
 
 VERSION = 1
-"""Counts up when the same files would give another text."""
+"""Version; raised when the same files would give another text."""
 SPLITS = ("train", "valid", "test")
 STRETCH = 64 * 2**20
 """Bytes of text that are held, and written, together."""
@@ -53,9 +53,9 @@ Report = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Gathering:
-    """field: of JSON lines and Parquet. unit: what a document of a text file is. shuffle: a seed;
-    None keeps the order. held_out: the share of documents that valid and test have each, where
-    files have no names that decide."""
+    """field: of JSON lines and Parquet. unit: the document unit of a text file. shuffle: a seed;
+    None keeps the order. held_out: the share of documents in each of valid and test, if file names
+    do not decide."""
 
     field: str = "text"
     unit: Unit = "file"
@@ -66,7 +66,7 @@ class Gathering:
 
 @dataclass(frozen=True)
 class File:
-    """split: None where the hash of each document decides."""
+    """split: None if the hash of each document decides."""
 
     path: Path
     split: str | None = None
@@ -74,7 +74,7 @@ class File:
 
 @dataclass(frozen=True)
 class Place:
-    """The next document to be read: `number` of those of file `file`; `ordinal` among all."""
+    """The next document to read: `number` in file `file`; `ordinal` among all."""
 
     file: int = 0
     number: int = 0
@@ -83,8 +83,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Gathered:
-    """What was made: the files of each split in their order, how many documents each has, and how
-    many were left out."""
+    """The result: the files of each split in order, the number of documents in each, and the number
+    left out."""
 
     texts: dict[str, list[str]]
     documents: dict[str, int]
@@ -104,14 +104,14 @@ class Gathered:
 
 
 def normalised(text: str) -> str:
-    """What two documents must share to be copies: NFC, lower case, one blank for white space."""
+    """The normal form by which documents are compared: NFC, lower case, single blanks."""
     plain = text if text.isascii() else unicodedata.normalize("NFC", text)
     return " ".join(plain.lower().split())
 
 
 def hash_of(text: str) -> bytes:
-    """16 bytes of the normalised text's SHA-256: among a billion documents two share them by
-    accident with probability 1e-21."""
+    """16 bytes of the normalised text's SHA-256: among a billion documents two collide with
+    probability 1e-21."""
     return hashlib.sha256(normalised(text).encode()).digest()[:16]
 
 
@@ -134,9 +134,9 @@ def gathered(
     folder: Path,
     report: Report,
 ) -> Gathered:
-    """Make the texts in `folder`, or find them made; see the module. One process at a time.
+    """Create the texts in `folder`, or find them; see the module. One process at a time.
 
-    prepare: the lines that are written of a document; None: it is written as it stands.
+    prepare: gives the lines to write of a document; None: it is written unchanged.
     """
     if (found := finished(folder)) is not None:
         return found
@@ -151,7 +151,7 @@ def gathered(
         if not result.documents[split]:
             raise InfolmError(
                 f"the {split} split has no document: raise data.held_out, name files train, valid "
-                "and test, or bring more documents"
+                "and test, or give more documents"
             )
     _commit(_record(folder), asdict(result))
     return _end(folder)
@@ -165,7 +165,7 @@ def _record(folder: Path) -> Path:
 
 
 def finished(folder: Path) -> Gathered | None:
-    """What was made in `folder`, if all is done there."""
+    """The result in `folder`, if it is complete."""
     if not _record(folder).exists() or any((folder / made).exists() for made in _SCRATCH):
         return None
     return Gathered(**json.loads(_record(folder).read_bytes()))
@@ -183,7 +183,7 @@ def _commit(path: Path, fields: dict[str, Any]) -> None:
 
 
 class _Reading:
-    """The documents of all files from any place on, telling how many bytes of files are done."""
+    """The documents of all files from any position, with progress in bytes."""
 
     def __init__(self, files: Sequence[File], wanted: Gathering, report: Report) -> None:
         self.files, self.wanted, self._report = files, wanted, report
@@ -205,7 +205,7 @@ class _Reading:
 
 
 def _copies(reading: _Reading, folder: Path) -> NDArray[np.bool_]:
-    """Which documents came before, a byte for each, memory-mapped."""
+    """Which documents are duplicates, a byte for each, memory-mapped."""
     found = folder / "copies.npy"
     if not found.exists():
         folder.mkdir(exist_ok=True)
@@ -251,7 +251,7 @@ def _hashes(reading: _Reading, folder: Path) -> list[NDArray[Any]]:
 
     for _, split, text, following in reading.documents("looking for duplicates", start):
         digest = hash_of(text)
-        # What is in test or valid stays there, and is left out of train.
+        # A document in test or valid stays there, and is left out of train.
         place = SPLITS[::-1].index(split or "train")
         held.append((int.from_bytes(digest[:8], "big"), int.from_bytes(digest[8:], "big"), place))
         if len(held) == HASHES:
@@ -261,7 +261,7 @@ def _hashes(reading: _Reading, folder: Path) -> list[NDArray[Any]]:
 
 
 def _mark(hashes: list[NDArray[Any]], marks: NDArray[np.bool_]) -> None:
-    """Mark every document but the first of each hash, by rank of its split and then by place.
+    """Mark every document but the first of each hash, ordered by rank of its split and position.
 
     Hashes are compared a class at a time, classes by their remainder, as many as the budget needs.
     """
@@ -317,7 +317,7 @@ class _Plain:
         return totals
 
     def _committed(self) -> tuple[Gathered, Place | None]:
-        """What was committed before, and where to go on; None: nowhere."""
+        """The committed blocks, and where to continue; None: nothing is left."""
         nothing = dict.fromkeys(SPLITS, 0)
         totals = Gathered({split: [] for split in SPLITS}, nothing, len(self._reading.files))
         start: Place | None = Place()
@@ -332,7 +332,8 @@ class _Plain:
     def _stretch(
         self, totals: Gathered, found: Iterator[tuple[Place, str | None, str, Place]]
     ) -> tuple[Gathered, Place | None]:
-        """Hold, write and commit the next stretch of what is found; give where another begins."""
+        """Hold, write and commit the next block of documents; returns the start of the following
+        one."""
         held = {split: _Stretch() for split in SPLITS}
         size = duplicates = empty = 0
         following: Place | None = None
@@ -369,7 +370,7 @@ class _Plain:
         return totals, following
 
     def _written(self, text: str) -> bytes:
-        """The document as it is written, ended by a newline; nothing of a blank one."""
+        """The document as written, ended by a newline; empty for a blank one."""
         if not text.strip():
             return b""
         if self._prepare is not None:

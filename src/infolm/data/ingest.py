@@ -1,11 +1,11 @@
-"""From a text of any size to numbers, in bounded memory and on every core.
+"""Tokenisation of texts of any size, in bounded memory and on every core.
 
 Two passes over the text: one counts its words to make the vocabulary, one encodes it. Each works on
-pieces of a few megabytes, cut where no token can be, in a pool of processes; a small text is read
-in this process. What comes out depends on the text alone, not on the pieces or the workers.
+pieces of a few megabytes, cut between tokens, in a pool of processes; a small text is read in this
+process. The result depends only on the text, not on the pieces or the workers.
 
 Counting is exact with any number of types: a worker's counts go to disk once they hold half a
-million words, scattered by a hash over a few files, and each of these is added up on its own.
+million words, distributed by a hash over a few files, each of which is summed separately.
 
 A text is a sequence of files, or of parts of files. Both passes can be killed at any moment: counts
 of 64 MB are on disk, and are not made again; so are shards of tokens (`data.shards`).
@@ -49,7 +49,7 @@ from infolm.files import matching
 
 Report = Callable[[str, int, int], None]  # stage, bytes done, bytes in all
 
-MOST_WORDS = 1_000_000  # types of an unlimited vocabulary; a model of more is no use to anybody
+MOST_WORDS = 1_000_000  # types of an unlimited vocabulary; more are useless in a model
 
 # Bytes a worker holds at a time; `tokenizers` needs some hundred bytes of memory for each.
 _CHUNK: dict[Kind, int] = {
@@ -61,15 +61,15 @@ _CHUNK: dict[Kind, int] = {
 }
 _RANGE = 64 * 2**20  # bytes counted by one task
 SHARD = 64 * 2**20
-"""Bytes of text whose tokens are a file of their own."""
+"""Bytes of text per file of tokens."""
 SHARDS = 512
 """The most such files of a split: each is open while it is read, and systems allow 1024."""
-_ALONE = 32 * 2**20  # bytes below which a pool costs more than it brings
+_ALONE = 32 * 2**20  # bytes below which a pool costs more than it saves
 _TYPES = 500_000  # words a worker counts before it writes them out
 _BUCKETS = 16
 _SAMPLE = 64 * 2**20  # bytes that byte pairs and word pieces are learnt from
 
-# No token spans these places, whatever the kind: the end of a line, and the start of a blank that
+# No token of any kind spans these places: the end of a line, and the start of a blank that
 # follows a visible character.
 _CUT = re.compile(rb"\n|[!-~](?= )")
 
@@ -100,7 +100,7 @@ class Text:
 
 
 def decode(text: Text, data: bytes) -> str:
-    """The characters of `data`, read from `text`; a sentence that says where it is not UTF-8."""
+    """The characters of `data`, read from `text`; an error sentence says where it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -156,7 +156,7 @@ def in_order(
             yield waiting.popleft().result()
     except BrokenProcessPool as error:
         raise RunError(
-            "A process that was reading the text died, most likely for want of memory: "
+            "A process that was reading the text died, probably for lack of memory: "
             "close other programs and try again."
         ) from error
     finally:
@@ -210,7 +210,7 @@ def make_tokenizer(
 ) -> Tokenizer:
     """The vocabulary of a training text, of at most `limit` types.
 
-    scratch: a folder for counts. Those that a process before us left there are used.
+    scratch: a folder for counts. Counts left there by an earlier process are used.
     """
     workers = workers_for(texts, workers)
     match kind:
@@ -246,7 +246,7 @@ def make_tokenizer(
 def shards(texts: Sequence[Text], kind: Kind) -> list[list[Text]]:
     """The pieces that are encoded, those of a shard together: `SHARD` bytes of text or more.
 
-    They depend on the text alone, so that a process can go on with another's shards.
+    They depend only on the text, so a process can continue with another's shards.
     """
     size = max(SHARD, -(-length(texts) // SHARDS))
     found: list[list[Text]] = []
@@ -342,7 +342,7 @@ def _spill(counts: Counter[str], pattern: str | None, scratch: Path, name: str) 
 def _frequent_words(
     texts: Sequence[Text], scratch: Path, limit: int | None, workers: int
 ) -> list[str]:
-    """Add up what `_count_words` wrote: the vocabulary."""
+    """Sum the counts of `_count_words`: the vocabulary."""
     most = MOST_WORDS if limit is None else limit
     counts: dict[str, int] = {}
     types = total = 0

@@ -1,16 +1,16 @@
-"""What an encoder is not shown: single tokens, spans of whole words, or the end of a permutation.
+"""Masking for encoders: single tokens, spans of whole words, or the end of a permutation.
 
 A sequence is n tokens; `free` says which of them may be hidden (no [CLS], no [SEP]), `begins` which
-begin a word. A share of the n is spent, at least one token.
+begin a word. A share of the n is hidden, at least one token.
 """
 
 import numpy as np
 import numpy.typing as npt
 
 SHARE = 0.15
-"""Of a sequence's tokens, hidden (Devlin et al. 2018)."""
+"""The share of a sequence's tokens that is hidden (Devlin et al. 2018)."""
 MASKED, RANDOM = 0.8, 0.1
-"""Of the hidden units, shown as [MASK] and as a random word; the others are shown as they are."""
+"""The shares of hidden units shown as [MASK] and as a random word; the others are unchanged."""
 MEAN_WORDS, MOST_WORDS = 5, 10
 """Words of a span: N(5, 1), rounded, from 1 to 10 (Kong et al. 2020, section 5.2)."""
 
@@ -19,26 +19,26 @@ Spans = list[tuple[int, int]]
 
 
 def budget(free: Flags, share: float) -> int:
-    """How many tokens to hide: the share of all, at least one, at most those that may be."""
+    """The number of tokens to hide: the share of all, at least one, at most those allowed."""
     return min(max(1, round(share * len(free))), int(free.sum()))
 
 
 def tokens(free: Flags, share: float, rng: np.random.Generator) -> Spans:
-    """Single tokens, each as likely as any other, in their order."""
+    """Single tokens, drawn uniformly, in order."""
     chosen = rng.choice(np.flatnonzero(free), budget(free, share), replace=False, shuffle=False)
     return [(place, place + 1) for place in np.sort(chosen).tolist()]
 
 
 def spans(free: Flags, begins: Flags, share: float, rng: np.random.Generator) -> Spans:
-    """Spans of whole words, in their order, until the budget is spent.
+    """Spans of whole words, in order, until the budget is spent.
 
-    A span's length in words is drawn, then its place, each place where all its words are still
-    shown being as likely; where there is none the span is a word shorter. A word that is begun is
-    hidden whole, so the budget is exceeded by at most one word less a token; the last span ends
-    with that word. No word is in two spans.
+    A span's length in words is drawn, then its place, uniformly among the places whose words are
+    all still shown; if there is none, the span is a word shorter. A word that is begun is hidden
+    whole, so the budget is exceeded by at most one word less a token; the last span ends with that
+    word. No word is in two spans.
     """
-    # What may not be hidden is a word of its own; behind it, and at the sequence's beginning, even
-    # the rest of a cut word is one.
+    # A token that may not be hidden is a word of its own; after it, and at the start of the
+    # sequence, even the rest of a cut word counts as a word.
     edges = np.flatnonzero(begins | ~free | np.append(True, ~free[:-1]))
     starts, ends = edges, np.append(edges[1:], len(free))
     shown = free[starts].copy()
@@ -65,7 +65,7 @@ def corrupted(
     words: npt.NDArray[np.int64],
     rng: np.random.Generator,
 ) -> npt.NDArray[np.int64]:
-    """The sequence as the encoder sees it: each span as [MASK]s, as random words, or as it is.
+    """The encoder's input: each span as [MASK]s, as random words, or unchanged.
 
     words: the numbers that a random word is drawn from.
     """
@@ -85,7 +85,7 @@ def order(
     the places of the last ones, which are to be predicted, in the sequence's order.
 
     First the words that are only read, then [CLS] and [SEP], then the targets: so [CLS] sees all
-    that is read, and every target sees [CLS].
+    read words, and every target sees [CLS].
     """
     words = rng.permutation(np.flatnonzero(free))
     cut = len(words) - budget(free, share)

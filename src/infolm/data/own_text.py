@@ -1,4 +1,4 @@
-"""What was done to a person's own text, in words."""
+"""A description of the processing of a person's own text."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from infolm.data.sources import read_lines, taken
 from infolm.errors import InfolmError
 
 MANY = 1.5
-"""Sentences of a line from which it is called a paragraph."""
+"""Mean sentences per line from which lines count as paragraphs."""
 LINES = {
     "sentences": "lines taken as sentences",
     "paragraphs": "lines split into sentences",
@@ -17,14 +17,14 @@ LINES = {
 
 
 def described(config: DataConfig, corpus: Corpus) -> str:
-    """Case, words that were cut off, the share of unknown tokens, what a line is; and, where the
-    lines look like something else, which key to set. Empty for a corpus by name."""
+    """Case, vocabulary limit, the share of unknown tokens, the meaning of a line; and if the lines
+    look different, which key to set. Empty for a named corpus."""
     if config.path is None:
         return ""
     parts = [] if (found := gathered(config)) is None else [found.described()]
     if found and config.path.is_dir() and (others := taken(config.path)[1]):
         more = f" and {len(others) - 1:,} others" if len(others) > 1 else ""
-        parts.append(f"{others[0].name}{more} not read, being of another kind")
+        parts.append(f"{others[0].name}{more} not read (another kind of file)")
     parts.append("lower-cased" if config.lowercase else "case kept")
     tokenizer = corpus.tokenizer
     if tokenizer.kind == "word":
@@ -50,7 +50,7 @@ def _words(config: DataConfig, corpus: Corpus) -> str:
 
 
 def _hint(config: DataConfig, file: Path) -> str:
-    """What the lines look like, where that is not what they are taken for."""
+    """A hint if the lines do not look like what they are taken for."""
     if config.lines != "sentences":
         return ""
     try:

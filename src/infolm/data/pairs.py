@@ -1,4 +1,4 @@
-"""Neighbouring sentences of a corpus, and others that stand near: what BMI is trained on."""
+"""Neighbouring and nearby sentences of a corpus, for BMI."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from infolm.data.stream import PADDING
 from infolm.errors import InfolmError
 
 MOST_HELD_OUT = 5000
-"""Pairs of a validation: the accuracy of so many is known to less than a hundredth."""
+"""Pairs of a validation: enough to know the accuracy to within 0.01."""
 
 
 class PairBatch(NamedTuple):
-    """M sentences, those that follow them, and those drawn from near by.
+    """M sentences, their successors, and sentences drawn from nearby.
 
     x, y, drawn: (T, M) tokens each, a sentence in a column, `PADDING` after its end, T the longest
     of its own array. log_proposal: (M,), ln G of what was drawn.
@@ -40,7 +40,7 @@ class PairBatch(NamedTuple):
 
 
 def _trimmed(sentences: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Without rows that are padding alone."""
+    """Without rows of padding only."""
     return sentences[: int((sentences != PADDING).sum(0).max())]
 
 
@@ -67,9 +67,10 @@ def documents(
 ) -> Documents:
     """Cut `tokens` (N,) at the end of each line, and after each of the tokens `ends`.
 
-    An <eos> belongs to the sentence before it, so that an empty line is none, and the stop at the
-    end of a line makes no sentence of the <eos> alone; empty lines at the very beginning are left
-    out. With `heading`, a new document begins at each of the `titles`; without, all is one.
+    An <eos> belongs to the sentence before it, so an empty line is not a sentence, and a stop at
+    the end of a line does not make a sentence of the <eos> alone; empty lines at the very beginning
+    are left out. With `heading`, a new document begins at each of the `titles`; without, all is
+    one.
     """
     line_ends, cuts = places(tokens, eos) + 1, sentence_ends(tokens, eos, ends)
     inner = cuts[cuts < len(tokens)]
@@ -102,19 +103,19 @@ def titles(
 
 
 def segments(tokens: npt.NDArray[Any], length: int) -> Documents:
-    """Cut `tokens` (N,) into stretches of `length` tokens; what is left over is not used."""
+    """Cut `tokens` (N,) into segments of `length` tokens; the remainder is not used."""
     count = len(tokens) // length
     return Documents(tokens, np.arange(count + 1) * length, np.zeros(count, np.int64))
 
 
 def firsts(text: Documents) -> npt.NDArray[np.int64]:
-    """The numbers of the sentences that another of their document follows."""
+    """The numbers of the sentences with a successor in their document."""
     return np.flatnonzero(text.document[:-1] == text.document[1:])
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOutPairs:
-    """Neighbours of a text that is not learnt from, in G groups of M pairs, drawn once and for all.
+    """Neighbours of a held-out text, in G groups of M pairs, drawn once.
 
     first: (G, M), the numbers of the first sentences. In a group every first sentence is compared
     with its own next one and with those of the M - 1 others.
@@ -141,7 +142,7 @@ class HeldOutPairs:
 
     @property
     def sentences(self) -> npt.NDArray[np.int64]:
-        """The numbers of all that are read, ascending."""
+        """The numbers of all sentences read, ascending."""
         return np.union1d(self.first, self.first + 1)
 
     @property
@@ -170,8 +171,8 @@ class NeighbourPairs(Passes):
     """Batches of M pairs (S_l, S_{l+1}) of one document, pass after pass in a new order.
 
     With m = l + 1, the sentence drawn from near by is S_{m+k}, k as in `draw_near`, within the
-    document. What is left at the end of a pass and fills no batch is not used in it. All is a
-    function of the seed, the pass and the position in it.
+    document. An incomplete batch at the end of a pass is not used. Everything is a function of the
+    seed, the pass and the position in it.
     """
 
     def __init__(self, text: Documents, batch: int, geometric: float, seed: int) -> None:
@@ -181,7 +182,7 @@ class NeighbourPairs(Passes):
         if len(self._first) < 2:
             raise InfolmError(
                 f"the training split has {len(document)} sentence{'s'[: len(document) != 1]}, and "
-                "neighbours to learn from are two pairs at least: bring more text, name tokens "
+                "training needs at least two pairs of neighbours: give more text, name tokens "
                 "that end a sentence in regularisers.bmi.ends, or set regularisers.bmi.segment"
             )
         self.pairs = len(self._first)

@@ -1,8 +1,8 @@
-"""A batch in parts: for several processes side by side, or one after another in one.
+"""Parts of a batch, for several processes or for gradient accumulation in one.
 
-The columns of a batch (streams, sentences, sequences, pairs) are dealt out in turn, so that parts
-of sentences sorted by length take equally long. A part knows the whole batch that it is of, hence
-what share of a mean over the batch is its own, without asking anybody.
+The columns of a batch (streams, sentences, sequences, pairs) are assigned in turn, so that parts of
+sentences sorted by length take equally long. A part knows its whole batch, and so its share of a
+mean over the batch, without communication.
 """
 
 from collections.abc import Callable
@@ -15,9 +15,9 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Whole(NamedTuple):
-    """What a part is of. batch: the whole, as the feed gave it. columns: (n,), the numbers in it of
-    the part's columns. weight: 1; or 0 where there are more parts than columns, and this one has
-    the first column in place of none."""
+    """The origin of a part. batch: the whole batch. columns: (n,), the part's columns in it.
+    weight: 1; or 0 if there are more parts than columns, and this part has the first column as a
+    stand-in."""
 
     batch: Any
     columns: Numbers
@@ -31,11 +31,11 @@ class Divisible(Protocol):
 
     @property
     def columns(self) -> int:
-        """How many there are."""
+        """The number of columns."""
         ...
 
     def chosen(self, columns: Numbers) -> Self:
-        """The batch of these columns alone, in their order, which rises."""
+        """The batch of only these columns, in ascending order."""
         ...
 
 
@@ -51,7 +51,7 @@ def part(batch: Any, number: int, count: int) -> Any:
 
 
 def share(batch: Any, count: Callable[[Any], Any]) -> float:
-    """The part's share of what `count` counts in a batch; 1 of a batch that is whole.
+    """The part's share of the `count` of its batch; 1 for a whole batch.
 
     A mean over the part times its share, summed over all parts, is the mean over the whole.
     """

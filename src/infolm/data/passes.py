@@ -1,4 +1,4 @@
-"""Feeds that draw an order for each pass over the text: where they are, and how they go back."""
+"""The base of feeds that draw an order for each pass: position, saving and restoring."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -7,10 +7,10 @@ import numpy.typing as npt
 
 
 class Passes(ABC):
-    """A `Feed` of batches that `_draw` makes anew for each pass, a function of seed and `epoch`.
+    """A `Feed` whose batches `_draw` makes for each pass, a function of seed and `epoch`.
 
     `_position` is the number of the next batch in its pass. A subclass calls `_draw` when it is
-    ready to, and `_advance` with each batch it gives.
+    ready, and `_advance` with each batch.
     """
 
     epoch = 0

@@ -1,4 +1,4 @@
-"""Prose in words, and words as prose again.
+"""Tokenisation of prose into words, and its inverse.
 
 `prose_pattern` cuts as the Penn Treebank does around apostrophes: "won't" is "wo n't", "Prince's"
 is "Prince 's". Numbers such as 1,000.5 and abbreviations such as U.S. stay whole, and scripts
@@ -15,7 +15,7 @@ from functools import cache
 from itertools import pairwise
 
 ENDINGS = ("s", "m", "d", "re", "ve", "ll")
-"""What follows the apostrophe in a token of its own; n't takes its n along."""
+"""The clitics after an apostrophe that are separate tokens; n't keeps its n."""
 UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao
     (0x1000, 0x109F),  # Burmese
@@ -33,7 +33,7 @@ UNSPACED = (
 OPENING = "([{“‘«‹„‚¿¡$£€¥#@「『（【《"
 CLOSING = ".,;:!?%)]}”»›…°。、！？；：」』）】》，।॥،؟؛"
 BOTH = "-‐‑—―/\\"
-"""Marks that cling to what is right of them, left of them, and on both sides."""
+"""Marks without a blank on their right, on their left, and on both sides."""
 
 
 def character_class(characters: Iterable[str]) -> str:
@@ -50,7 +50,7 @@ def character_class(characters: Iterable[str]) -> str:
 
 
 def unspaced(character: str) -> bool:
-    """Whether the character is of a script without blanks."""
+    """Whether the character belongs to a script without blanks."""
     code = ord(character)
     return code >= 0x0E00 and any(low <= code <= high for low, high in UNSPACED)
 
@@ -91,7 +91,7 @@ _ENDING = re.compile(f"(?:[nN]['’][tT]|['’](?:{'|'.join(ENDINGS)}))$", re.IG
 
 
 def join(tokens: Sequence[str]) -> str:
-    """The tokens of a line as a person would write them."""
+    """The tokens of a line joined as ordinary prose."""
     text: list[str] = []
     open_quotes: set[str] = set()
     clings = True  # whether the next token follows without a blank
@@ -107,7 +107,7 @@ def join(tokens: Sequence[str]) -> str:
 
 
 def _sides(token: str, before: str, after: str, open_quotes: set[str]) -> tuple[bool, bool]:
-    """Whether the token clings to what is left of it, and to what is right of it."""
+    """Whether the token has no blank on its left, and on its right."""
     if _ENDING.fullmatch(token):
         return bool(before) and _word(before), False
     if token in ('"', "'", "’", "''", "``", "*"):

@@ -1,9 +1,9 @@
-"""English that every CPython carries: its manual's topics and its library's docstrings.
+"""English text from CPython itself: its manual's topics and its library's docstrings.
 
 Everything is read with `ast`; nothing is imported. A document is one topic or one module. Its
-paragraphs are unwrapped to one line each; what does not read as English (code, tables, signatures,
-lists of names) is left out, and so is a paragraph that stood in an earlier document. The same
-Python version gives the same text.
+paragraphs are unwrapped to one line each; text that is not English (code, tables, signatures, lists
+of names) is left out, and so is a paragraph that occurred in an earlier document. The same Python
+version gives the same text.
 """
 
 import ast
@@ -42,7 +42,7 @@ def splits() -> dict[str, str]:
 
 
 def _split(name: str) -> str:
-    """A fair die of twenty sides, the same on every machine."""
+    """A uniform number below twenty, the same on every machine."""
     side = int.from_bytes(hashlib.sha256(name.encode()).digest()) % 20
     return {0: "valid", 1: "test"}.get(side, "train")
 
@@ -82,7 +82,7 @@ def _topics(module: ast.Module) -> dict[str, str]:
 
 
 def _docstrings(node: ast.AST) -> Iterator[str]:
-    """Those of a module, its classes and functions, in the order of the source."""
+    """The docstrings of a module, its classes and functions, in the order of the source."""
     if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         yield ast.get_docstring(node) or ""
     for child in ast.iter_child_nodes(node):

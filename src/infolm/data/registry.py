@@ -1,4 +1,4 @@
-"""The corpora known by name: where their files come from and how they are to be read."""
+"""The registered corpora: where their files come from and how to read them."""
 
 from dataclasses import dataclass
 
@@ -23,15 +23,15 @@ class CorpusInfo:
     """A registered corpus.
 
     files: the file of each split in `folder`, or one file for all three, or those of a folder for
-    each split, which are joined, or those that the splits are made from; without `downloads` it is
-    a person who puts them there. sizes: of one file for all three, the bytes of each split. A zip
+    each split, which are joined, or those that the splits are made from; without `downloads` a
+    person puts them there. sizes: with one file for all three, the bytes of each split. A zip
     archive holds files of those names, in whatever folder.
     """
 
     name: str
     title: str
     licence: str
-    source: str  # where a person reads about it: an address, or a module of ours
+    source: str  # more about it: an address, or a module of infolm
     tokens: Kind  # what its published results count
     types: int  # how many of them its vocabulary has
     pretokenised: bool

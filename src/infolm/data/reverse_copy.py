@@ -1,13 +1,13 @@
-"""The reverse copy task (Melis 2023, section 2.3.3): a corpus that asks for nothing but memory.
+"""The reverse copy task (Melis 2023, section 2.3.3): a corpus that requires only memory.
 
 A line is n words drawn uniformly and independently from a vocabulary, a separator, and the same
 words from the last to the first:
 
     x_1 x_2 ... x_n <sep> x_n ... x_2 x_1
 
-Its entropy is known: n ln(types) nats a line, all of them before the separator. What follows is
-determined by what came before, so a perfect model's loss after `<sep>` is 0, and that of one which
-remembers nothing is n / (n + 1) ln(types) per token, <eos> being no surprise.
+Its entropy is known: n ln(types) nats a line, all of them before the separator. The rest is
+determined, so a perfect model's loss after `<sep>` is 0, and that of a model without memory is n /
+(n + 1) ln(types) per token, since <eos> is certain.
 """
 
 import zlib

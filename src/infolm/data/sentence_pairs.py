@@ -1,4 +1,4 @@
-"""Sentences with the one that follows and with drawn ones: what next sentence prediction reads."""
+"""Pairs of sentences, true and drawn, for next sentence prediction."""
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -22,7 +22,7 @@ Numbers = npt.NDArray[np.int64]
 
 @FEEDS.register
 class SentencePairsConfig(FeedConfig):
-    """Pairs of neighbouring sentences, and of sentences that are none, as BERT reads them."""
+    """Pairs of neighbouring sentences and of random ones, in BERT's format."""
 
     gives = "sentence pairs"
     kind: Literal["sentence-pairs"] = "sentence-pairs"
@@ -33,7 +33,7 @@ class SentencePairsConfig(FeedConfig):
     length: int = Field(
         128,
         ge=8,
-        description="most tokens of a pair, [CLS] and both [SEP] included; the longer "
+        description="maximum tokens of a pair, [CLS] and both [SEP] included; the longer "
         "sentence is cut",
     )
     ends: list[str] = Field(
@@ -80,8 +80,8 @@ class SentencePairFeed(Passes):
     """Batches of pairs (S_l, S_{l+1}) of one document, pass after pass in a new order.
 
     The drawn candidates are second sentences of any pair, the true one among them, so that they
-    are a sample of p(b). What is left at the end of a pass and fills no batch is not used in it.
-    All is a function of the seed, the pass and the position in it.
+    are a sample of p(b). An incomplete batch at the end of a pass is not used. Everything is a
+    function of the seed, the pass and the position in it.
     """
 
     def __init__(
@@ -92,11 +92,12 @@ class SentencePairFeed(Passes):
         if len(self._first) < 2:
             count = len(text.document)
             raise InfolmError(
-                f"the text has {count} sentence{'s'[: count != 1]}, and neighbours to learn from "
-                "are two pairs at least: bring more text, or name tokens that end a sentence in "
+                f"the text has {count} sentence{'s'[: count != 1]}, and training needs at "
+                "least two pairs of neighbours: give more text, or name tokens that end a "
+                "sentence in "
                 "feed.ends"
             )
-        # A line's end belongs to the sentence before it, and is no part of the pair.
+        # A line's end belongs to the sentence before it, and is not part of the pair.
         line_ends = places(text.tokens, special.sep)
         self._lengths = np.diff(text.bounds) - np.diff(np.searchsorted(line_ends, text.bounds))
         self._batch = min(config.batch, len(self._first))

@@ -1,13 +1,13 @@
-"""Paragraphs cut into sentences, and hard-wrapped lines joined into paragraphs, by rules.
+"""Rules that split paragraphs into sentences, and join hard-wrapped lines into paragraphs.
 
     split("Mr. Fox came at 5 p.m. He left.")     # ["Mr. Fox came at 5 p.m.", "He left."]
     unwrap(["It was", "a night.", "", "Then."])  # "It was a night.", "Then."
 
-A sentence ends at . ! ? or ... and the marks that close after it, where no lower case follows. A
+A sentence ends at . ! ? or ... and the closing marks after it, if no lower case follows. A
 full stop does not end one after a title (Dr.), an initial (J.), or an abbreviation that something
-must follow (Fig. 3, No. 5, e.g.). After one that may stand last (U.S., p.m., etc., Inc.) it ends a
-sentence only before a word that begins many of them (The, He, But ...). Marks of Chinese, Japanese
-and Hindi end a sentence wherever they stand.
+must follow (Fig. 3, No. 5, e.g.). After one that may be the last word (U.S., p.m., etc., Inc.) it
+ends a sentence only before a word that begins many sentences (The, He, But ...). Marks of Chinese,
+Japanese and Hindi always end a sentence.
 """
 
 import re
@@ -18,26 +18,26 @@ TITLES = frozenset(
     "mr mrs ms mx dr prof st rev hon gen col lt capt cmdr maj sgt cpl pvt adm gov sen rep pres "
     "supt messrs mme mlle mgr".split()
 )
-"""Someone's name follows."""
+"""Titles: a name follows."""
 FOLLOWED = frozenset("e.g i.e cf viz vs v ca approx dept univ assn mt z.b d.h bzw resp".split())
-"""What belongs to it follows."""
+"""Abbreviations that are never the last word."""
 NUMBERED = frozenset(
     "no nos nr vol vols fig figs eq eqs sec secs ch chap pp p par art op jan feb mar apr jun jul "
     "aug sept sep oct nov dec".split()
 )
-"""A number may follow; without one it is the last word."""
+"""Abbreviations before a number; without one they are the last word."""
 LAST = frozenset(
     "etc al inc ltd co corp bros llc plc a.m p.m am pm u.s u.k u.n e.u u.s.a b.c a.d d.c ph.d m.d "
     "b.a m.a esq jr sr est ave blvd rd ft ed eds".split()
 )
-"""It may end a sentence, or stand within one."""
+"""Abbreviations that may end a sentence or not."""
 BEGINNINGS = frozenset(
     "the a an he she it we they i you this that these those there here his her its my our their "
     "your in on at by for from with after before when while as if but and so yet or nor not no "
     "what who why how where then now some many most all each every one two however although though "
     "because since once is are was were do does did".split()
 )
-"""Words that, with a capital, begin a sentence and are no name."""
+"""Words that begin a sentence if they have a capital, and are not names."""
 
 CLOSERS = "\"'”’»›)\\]}"
 OPENERS = "\"'“‘«‹„(\\[{¿¡—–-"
@@ -47,7 +47,7 @@ _WIDE = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
 
 
 def split(paragraph: str) -> list[str]:
-    """The sentences of a paragraph, in their order; joined by blanks they are the paragraph but for
+    """The sentences of a paragraph, in their order; joined by blanks they are the paragraph, up to
     white space."""
     text = " ".join(paragraph.split())
     found, start = [], 0
@@ -71,7 +71,7 @@ def _ends(text: str, start: int, match: re.Match[str]) -> bool:
     if first.islower():
         return False
     if marks != "." or match[2]:
-        # A question inside a sentence goes on in lower case, which was seen above.
+        # A question inside a sentence continues in lower case, which was checked above.
         return True
     word = _last_word(text[start : match.start()])
     plain = word.casefold()
@@ -111,16 +111,16 @@ def unwrap(lines: Iterable[str]) -> Iterator[str]:
 
 
 LOOKED_AT = 5000
-"""Lines from which it is told whether a text is wrapped."""
+"""Lines inspected to see whether a text is wrapped."""
 FEWEST, WIDEST = 30, 140
-"""Lines that must follow one another, and the width of a line that a person still calls wrapped."""
+"""Least consecutive lines, and the greatest width of wrapped text."""
 
 
 def wrapped_at(lines: Iterable[str]) -> int | None:
-    """The width at which a text is hard-wrapped; None where it is not.
+    """The width at which a text is hard-wrapped; None if it is not.
 
-    Lines are filled: those with another behind them, but for one in ten, have no room left for its
-    first word. Lines that are sentences, verses or paragraphs have no such width.
+    Lines are filled: nine in ten lines with a successor have no room for its first word. Lines that
+    are sentences, verses or paragraphs have no such width.
     """
     looked = [line.rstrip() for line in islice(lines, LOOKED_AT)]
     lengths = sorted(len(line) for line in looked if line)

@@ -1,4 +1,4 @@
-"""A corpus as single sentences: what a model with a latent code learns from."""
+"""A corpus as single sentences, for models with a latent code."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from infolm.data.corpora import Corpus
 
 POOL = 50
-"""Batches' worth of sentences that are drawn together and then sorted by length."""
+"""Batches of sentences that are drawn together and then sorted by length."""
 AREA = 4096
-"""Tokens of a batch where nothing is learnt."""
+"""Tokens of a batch outside training."""
 
 
 @FEEDS.register
 class SentencesConfig(FeedConfig):
-    """The corpus as sentences, a line each, in an order of their own each pass."""
+    """The corpus as sentences, one per line, shuffled each pass."""
 
     gives = "sentences"
     kind: Literal["sentences"] = "sentences"
@@ -34,12 +34,12 @@ class SentencesConfig(FeedConfig):
     ends: list[str] = Field(
         [], description="tokens that end a sentence besides the end of its line, such as '.'"
     )
-    longest: int = Field(100, ge=1, description="most tokens of a sentence, without <eos>")
+    longest: int = Field(100, ge=1, description="maximum tokens of a sentence, without <eos>")
     beyond: Literal["cut", "refuse"] = Field(
-        "refuse", description="what is done with a longer one: keep its beginning, or stop"
+        "refuse", description="treatment of longer sentences: cut them, or stop with an error"
     )
     most: int | None = Field(
-        None, ge=2, description="learn from so many sentences, drawn once; none: from all"
+        None, ge=2, description="train on this many sentences, drawn once; none: on all"
     )
     encoder_unknown: float = Field(
         0.0, ge=0, lt=1, description="share of the encoder's tokens read as <unk>, in training"
@@ -52,7 +52,7 @@ class SentencesConfig(FeedConfig):
         return SentenceFeed(self.lines(corpus, split), self, seed, corpus.tokenizer.unk)
 
     def lines(self, corpus: "Corpus", split: str) -> "Lines":
-        """The sentences of a split as a sentence model reads them: with words, no headings."""
+        """The sentences of a split for a sentence model: without empty lines and headings."""
         tokens, eos = corpus.splits[split].tokens, corpus.tokenizer.eos
         return fitting(lines(tokens, eos, corpus.ends(self.ends), corpus.heading), self, split)
 
@@ -62,7 +62,7 @@ class SentenceBatch(NamedTuple):
 
     Each has n + 1 steps; step t is `sizes[t]` rows, of the first `sizes[t]` sentences.
     read (N,): what the encoder reads, <eos> w_n ... w_1. inputs (N,): what the decoder reads,
-    <eos> w_1 ... w_n. targets (N,): what it is to write, w_1 ... w_n <eos>.
+    <eos> w_1 ... w_n. targets (N,): what it predicts, w_1 ... w_n <eos>.
     """
 
     read: Any
@@ -89,14 +89,14 @@ class SentenceBatch(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """With an <eos> for each sentence."""
+        """The number of tokens, with an <eos> for each sentence."""
         return sum(self.sizes)
 
 
 @dataclass(frozen=True, eq=False)
 class Lines:
     """S sentences in `tokens` (N,): sentence i is `lengths[i]` tokens from `starts[i]` on, without
-    an <eos>. `eos` is that token's number."""
+    an <eos>. `eos` is that token's id."""
 
     tokens: npt.NDArray[Any]
     starts: npt.NDArray[np.int64]
@@ -105,7 +105,7 @@ class Lines:
 
     @classmethod
     def of(cls, sentences: Sequence[npt.ArrayLike], eos: int) -> Self:
-        """Of sentences that are arrays of tokens without <eos>, (n,) each; n may be 0."""
+        """From arrays of tokens without <eos>, (n,) each; n may be 0."""
         arrays = [np.asarray(sentence, dtype=np.int64) for sentence in sentences]
         lengths = np.array([len(array) for array in arrays], dtype=np.int64)
         tokens = np.concatenate([*arrays, [eos]])
@@ -126,7 +126,7 @@ class Lines:
         return Lines(self.tokens, self.starts[numbers], self.lengths[numbers], self.eos)
 
     def cut(self, longest: int) -> "Lines":
-        """None longer than `longest`: of a longer one its beginning."""
+        """The sentences cut to at most `longest` tokens."""
         return Lines(self.tokens, self.starts, np.minimum(self.lengths, longest), self.eos)
 
     def packed(self, numbers: npt.NDArray[np.integer]) -> SentenceBatch:
@@ -134,7 +134,7 @@ class Lines:
         starts, lengths = self.starts[numbers], self.lengths[numbers]
         steps = np.arange(lengths[0] + 1)[:, None]  # (T, B) below
         inside = steps <= lengths
-        # Beyond the words of a sentence is its <eos>; what stands in the text there is not read.
+        # After the words of a sentence comes its <eos>; the text beyond is not read.
         ahead = np.minimum(starts + steps, len(self.tokens) - 1)
         targets = np.where(steps < lengths, self.tokens[ahead], self.eos).astype(np.int64)
         back = np.clip(starts + lengths - steps, 0, len(self.tokens) - 1)
@@ -144,7 +144,7 @@ class Lines:
         return SentenceBatch(read[inside], inputs[inside], targets[inside], sizes)
 
     def batches(self) -> Iterator[tuple[npt.NDArray[np.int64], SentenceBatch]]:
-        """All sentences once, those of like length together, with their numbers (B,)."""
+        """All sentences once, batched by length, with their numbers (B,)."""
         order = np.argsort(self.lengths, kind="stable")
         cuts = group(self.lengths[order] + 1, AREA)
         for first, end in pairwise(cuts):
@@ -173,7 +173,7 @@ def lines(
 
 
 def fitting(found: Lines, config: SentencesConfig, split: str) -> Lines:
-    """The sentences as the recipe wants those beyond its limit."""
+    """The sentences, with those beyond the recipe's limit cut or refused."""
     longest = int(found.lengths.max(initial=0))
     if config.beyond == "refuse" and longest > config.longest:
         number = int(found.lengths.argmax()) + 1
@@ -189,21 +189,21 @@ class SentenceFeed(Passes):
     """Batches of `config.batch` sentences, pass after pass; see `SentencesConfig`.
 
     A pass draws an order, and sorts each `POOL` batches' worth of it by length: a batch has
-    sentences of nearly one length, and other ones each pass. The order of the batches is drawn too.
-    A batch has one sentence more where else some would be left over. All is a function of the seed,
-    the pass and the position in it.
+    sentences of nearly equal length, different ones each pass. The order of the batches is drawn
+    too. Some batches have one more sentence, so that none is left over. Everything is a function of
+    the seed, the pass and the position in it.
     """
 
     def __init__(self, text: Lines, config: SentencesConfig, seed: int, unk: int | None) -> None:
         if len(text) < 2:
             raise InfolmError(
-                f"the training split has {len(text)} sentence{'s'[: len(text) != 1]} with a word "
-                "in them, and two are the least to learn from: bring more text, a sentence a line"
+                f"the training split has {len(text)} sentence{'s'[: len(text) != 1]} with a word, "
+                "and training needs two: give more text, one sentence per line"
             )
         if unk is None and (config.encoder_unknown or config.decoder_unknown):
             raise InfolmError(
-                "feed.encoder_unknown and feed.decoder_unknown read <unk>, which this vocabulary "
-                "has not: set them to 0, or take data.tokens=word"
+                "feed.encoder_unknown and feed.decoder_unknown read <unk>, and this vocabulary "
+                "has none: set them to 0, or set data.tokens=word"
             )
         if config.most is not None and config.most < len(text):
             drawn = np.random.default_rng([seed]).permutation(len(text))[: config.most]

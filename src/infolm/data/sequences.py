@@ -1,4 +1,4 @@
-"""A corpus as sequences of one length, of which an encoder is shown a part."""
+"""A corpus as masked sequences of one length, for encoders."""
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class SequencesConfig(FeedConfig):
     """The running text in sequences of one length, [CLS] and [SEP] around each.
 
-    Where a line ends there is a [SEP] inside. The cuts lie elsewhere each pass.
+    A line end gives a [SEP] inside. Each pass cuts at other places.
     """
 
     gives = "sequences"
@@ -30,10 +30,10 @@ class SequencesConfig(FeedConfig):
     length: int = Field(128, ge=8, description="tokens of a sequence, [CLS] and [SEP] included")
     masking: Literal["tokens", "spans", "order"] = Field(
         "tokens",
-        description="what is hidden: single tokens, spans of words (and their n-grams are read by "
-        "themselves), or what comes last in a drawn order",
+        description="what is hidden: single tokens, spans of words (whose n-grams are also encoded "
+        "separately), or the last tokens of a drawn order",
     )
-    share: float = Field(hiding.SHARE, gt=0, lt=1, description="of the tokens, to be predicted")
+    share: float = Field(hiding.SHARE, gt=0, lt=1, description="share of the tokens that is hidden")
 
     @property
     def tokens(self) -> int:
@@ -61,7 +61,7 @@ class SequenceBatch(NamedTuple):
     tokens (B, L): as the encoder sees them. places (N,): the hidden ones, in b L + l, in order;
     words (N,): what stands there. ngrams (G, W): of masking by spans, each hidden span by itself
     between [CLS] and [SEP], then [PAD]; `sizes` (G,) its tokens, `owners` (G,) its sequence,
-    `masked` (G,) whether `tokens` has [MASK] in all its places: nothing of it is to be seen there.
+    `masked` (G,) whether `tokens` has [MASK] in all its places, so that none of it is visible.
     rank (B, L): of masking by order, the place of each token in that order.
     """
 
@@ -103,15 +103,15 @@ class SequenceBatch(NamedTuple):
 
 
 MOST_BLANK = 1000
-"""Batches of blank lines alone that are passed over."""
+"""Maximum number of consecutive batches without words that are skipped."""
 
 
 class SequenceFeed(Passes):
     """Batches of `config.batch` sequences of `tokens` (N,), pass after pass.
 
-    A pass draws where the first sequence begins, and the order of the sequences; those that do not
-    fill a batch are left for another pass. All is a function of the seed, the pass and the position
-    in it.
+    A pass draws the start of the first sequence, and the order of the sequences; those that do not
+    fill a batch are left out. Everything is a function of the seed, the pass and the position in
+    it.
     """
 
     def __init__(
@@ -127,12 +127,12 @@ class SequenceFeed(Passes):
         least = config.batch * self._inside
         if len(tokens) < least:
             raise InfolmError(
-                f"the text has {len(tokens):,} tokens, and a batch takes {least:,}: lower "
+                f"the text has {len(tokens):,} tokens, and a batch needs {least:,}: lower "
                 "feed.batch or feed.length, or bring more text"
             )
         if not self._has_word(tokens):
             raise InfolmError(
-                "the text has no word that could be hidden, blank lines alone: bring another text"
+                "the text has no word that could be hidden, only blank lines: give another text"
             )
         self._draw()
 

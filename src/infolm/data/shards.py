@@ -1,6 +1,7 @@
-"""Tokens in several files as one array, as much of it in memory as is being read.
+"""Tokens in several files as one array, of which only the part being read is in memory.
 
-A split above `ingest.SHARD` bytes of text is a file of tokens for each such stretch, and an index:
+A split above `ingest.SHARD` bytes of text is stored as a file of tokens for each such block, and an
+index:
 
 | file | what |
 | --- | --- |
@@ -23,17 +24,17 @@ from infolm.data.store import Counts, DamagedError, Split
 
 VERSION = 1
 RESIDENT = 64 * 2**20
-"""Bytes of the files that are in memory before they are let go."""
+"""Bytes of the files in memory before they are released."""
 FAULT = 2**16
 """Bytes that the system maps around a place that is read."""
 
 
 class Shards:
-    """N tokens that lie in several arrays one after the other: what feeds ask of an array.
+    """N tokens in several consecutive arrays, with the array interface that feeds use.
 
     A slice, an index and an array of indices give what they give of the whole array, as arrays of
-    their own. `np.asarray` gives all N, in memory. What was read is let go every `RESIDENT` bytes:
-    a system counts pages of a mapped file as the process's own until then.
+    their own. `np.asarray` gives all N, in memory. Pages that were read are released every
+    `RESIDENT` bytes: until then the system counts them as the process's memory.
     """
 
     ndim = 1
@@ -145,7 +146,7 @@ def write_index(path: Path, names: Sequence[str]) -> None:
 
 
 def read(folder: Path, split: str, vocabulary: str, verify: bool) -> Split:
-    """A split, be it one file or several; `DamagedError` if anything is amiss."""
+    """Open a split in one file or several; `DamagedError` if anything is wrong."""
     single = folder / f"{split}.tokens"
     if single.exists() or not index_of(folder, split).exists():
         found = store.read(single, vocabulary, verify)
@@ -159,7 +160,7 @@ def read(folder: Path, split: str, vocabulary: str, verify: bool) -> Split:
         if fields["shards"] != names or not names:
             raise ValueError("names")
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise DamagedError(f"{index} is no index of shards") from error
+        raise DamagedError(f"{index} is not an index of shards") from error
     paths = [folder / name for name in names]
     try:
         return joined([store.read(path, vocabulary, verify) for path in paths], paths)

@@ -1,8 +1,9 @@
-"""Where the text of each split lies, or is fetched from, or is made.
+"""Finding, downloading or generating the text of each split.
 
-A registered corpus is looked for in `$INFOLM_DATA/<folder>`, then in the user's data folder, and
-else downloaded, its SHA-256 checked. One's own text is a file, split 90 : 5 : 5 at line ends, a
-folder with a train, a valid and a test file, or many documents, which `data.gather` puts together.
+A registered corpus is searched in `$INFOLM_DATA/<folder>`, then in the user's data folder, and
+otherwise downloaded, with its SHA-256 checked. A person's own text is a file, split 90 : 5 : 5 at
+line ends, a folder with a train, a valid and a test file, or many documents, which `data.gather`
+puts together.
 """
 
 import hashlib
@@ -33,18 +34,18 @@ from infolm.section import nearest
 
 Lines = Literal["sentences", "paragraphs", "wrapped"]
 SPLITTER = 1
-"""Counts up when the rules of `sentence_splitter` change."""
+"""Version; raised when the rules of `sentence_splitter` change."""
 
 _LARGE = 2**24  # bytes of a file whose SHA-256 is worth remembering
 
 
 def cache_folder() -> Path:
-    """Where tokens are kept: `$INFOLM_CACHE`, or the user's cache folder."""
+    """The folder of tokens: `$INFOLM_CACHE`, or the user's cache folder."""
     return Path(os.environ.get("INFOLM_CACHE") or _user_folder() / "tokenised")
 
 
 def data_folders() -> list[Path]:
-    """Where corpora lie: `$INFOLM_DATA` if set, and the user's data folder."""
+    """The folders of corpora: `$INFOLM_DATA` if set, and the user's data folder."""
     given = os.environ.get("INFOLM_DATA")
     return [*([Path(given)] if given else []), _user_folder()]
 
@@ -61,7 +62,7 @@ def sha256(path: Path) -> str:
 
 
 def digest(path: Path) -> str:
-    """The file's SHA-256; that of a large file is remembered for as long as it stays untouched."""
+    """The file's SHA-256; that of a large file is cached until the file changes."""
     state = path.stat()
     if state.st_size < _LARGE:
         return sha256(path)
@@ -70,7 +71,7 @@ def digest(path: Path) -> str:
 
 
 def _remembered(key: str, digest: Callable[[], str]) -> str:
-    """What `digest` gives, kept in the cache under `key`."""
+    """The result of `digest`, cached under `key`."""
     memory = cache_folder() / "digests" / hashlib.sha256(key.encode()).hexdigest()
     if memory.exists():
         return memory.read_text()
@@ -88,14 +89,16 @@ def find(name: str | None) -> CorpusInfo:
     names = ", ".join(known)
     if name is None:
         raise InfolmError(
-            f"No text is given: set data.path to your own, or data.corpus to {names}."
+            f"No text is given: set data.path to your own text, or data.corpus to {names}."
         )
     hint = nearest(name, known)
-    raise InfolmError(f"There is no corpus '{name}'{hint} (known are {names}; or set data.path).")
+    raise InfolmError(
+        f"There is no corpus '{name}'{hint} (there are {names}; or set data.path to your own text)."
+    )
 
 
 def own_texts(path: Path, lines: Lines = "sentences") -> dict[str, Text]:
-    """The splits of a person's own plain text, its lines taken for what they are."""
+    """The splits of a person's own plain text, with its lines processed as set."""
     if path.is_dir():
         texts = {split: Text.whole(_named(path, split)) for split in SPLITS}
         for text in texts.values():
@@ -118,7 +121,7 @@ def is_plain(path: Path) -> bool:
 
 
 def unpacked(path: Path) -> Path:
-    """A compressed text without its compression, made once and kept where a person can read it."""
+    """A compressed text decompressed, created once and kept in a readable place."""
     _refuse_empty(path)
     made = cache_folder() / "texts" / "own" / f"{path.stem}-{digest(path)[:16]}.txt"
     if not made.exists():
@@ -131,7 +134,7 @@ def unpacked(path: Path) -> Path:
 def gathered_texts(
     path: Path, wanted: Gathering, lines: Lines, report: Report
 ) -> tuple[dict[str, list[Text]], Gathered]:
-    """The splits of many documents, put together once and kept where a person can read them."""
+    """The splits of many documents, gathered once and kept in a readable place."""
     found = _documents_of(path)
     described = {
         "version": gather.VERSION,
@@ -155,7 +158,7 @@ def gathered_texts(
             files.sweep(folder)
             try:
                 result = gather.gathered(found, wanted, prepare, folder, report)
-            except InfolmError:  # when a file is mended, all is another text
+            except InfolmError:  # a corrected file makes another text
                 shutil.rmtree(folder, ignore_errors=True)
                 raise
     texts = {s: [Text.whole(folder / name) for name in names] for s, names in result.texts.items()}
@@ -163,7 +166,7 @@ def gathered_texts(
 
 
 def _documents_of(path: Path) -> list[File]:
-    """The files, each with its split where their names tell it."""
+    """The files, each with its split if the names show it."""
     if not path.is_dir():
         if not path.is_file():
             raise InfolmError(
@@ -173,7 +176,7 @@ def _documents_of(path: Path) -> list[File]:
     found = taken(path)[0]
     if not found:
         raise InfolmError(
-            f"{path} has no file to read: its files are to end in .txt, .jsonl or .parquet, "
+            f"{path} has no file to read: file names must end in .txt, .jsonl or .parquet, "
             "compressed (.gz, .zst) or not"
         )
     splits = {file: _split_named(file.relative_to(path)) for file in found}
@@ -189,7 +192,7 @@ def _documents_of(path: Path) -> list[File]:
     if unnamed:
         raise InfolmError(
             f"{unnamed[0]} is named neither train, valid nor test, and other files of {path} are: "
-            "name it so, or take it away"
+            "rename it, or move it away"
         )
     return [File(file, split) for file, split in splits.items()]
 
@@ -203,14 +206,14 @@ def taken(folder: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _split_named(path: Path) -> str | None:
-    """The split that the words of a file's name and folders tell: `valid/part-3.jsonl.gz`."""
+    """The split in the words of a file's name and folders: `valid/part-3.jsonl.gz`."""
     words = set(re.split(r"[^a-z0-9]+", str(path).lower()))
     named = [split for split, names in _NAMES.items() if names & words]
     return named[0] if len(named) == 1 else None
 
 
 def _digest_of_files(root: Path, found: Sequence[File]) -> str:
-    """The SHA-256 of all files, remembered for as long as they stay untouched."""
+    """The SHA-256 of all files, cached until they change."""
     states = [(file.path, file.path.stat()) for file in found]
     key = json.dumps(
         [(str(p.resolve()), s.st_size, s.st_mtime_ns, s.st_ctime_ns) for p, s in states]
@@ -227,7 +230,7 @@ def _digest_of_files(root: Path, found: Sequence[File]) -> str:
 
 
 def _in_sentences(path: Path, lines: Lines) -> Path:
-    """The text with a line for each sentence, made once and kept where a person can read it."""
+    """The text with one sentence per line, created once and kept in a readable place."""
     name = f"{path.stem}-{digest(path)[:16]}-{lines}-v{SPLITTER}.txt"
     made = cache_folder() / "texts" / "own" / name
     if not made.exists():
@@ -241,7 +244,7 @@ def _in_sentences(path: Path, lines: Lines) -> Path:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 text; a sentence on the first that cannot be read."""
+    """The lines of a UTF-8 text; an error sentence on the first unreadable one."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -282,7 +285,7 @@ def _named(folder: Path, split: str) -> Path:
 
 
 def _one_after_the_other(parts: list[Path]) -> Path:
-    """Several texts as one, made once and kept where a person can read it; lines are ended."""
+    """Several texts joined, created once and kept in a readable place; lines are ended."""
     source = hashlib.sha256("".join(map(digest, parts)).encode()).hexdigest()
     made = cache_folder() / "texts" / "own" / f"{parts[0].parent.name}-{source[:16]}.txt"
     if not made.exists():
@@ -316,7 +319,7 @@ def _split_file(path: Path) -> dict[str, Text]:
 
 
 def first_lines(texts: Sequence[Text], lines: int) -> list[Text]:
-    """The beginning of a text, so many lines of it."""
+    """The first lines of a text."""
     taken: list[Text] = []
     left = lines
     for text in texts:
@@ -393,9 +396,8 @@ def _characters_of(texts: dict[str, Text]) -> dict[str, Text]:
 def _reviews(paths: list[Path]) -> dict[str, Text]:
     """Yelp's sentences of bad (.0) and good (.1) reviews, mixed evenly and each in their order.
 
-    Sentences of one review follow each other in a file, so it is the halves of the dev files that
-    are valid and test. One sentence in eight of those two, mostly short ones, is in train too:
-    people say the same of many places.
+    Sentences of one review follow each other in a file, so the halves of the dev files are valid
+    and test. One sentence in eight of those two, mostly short ones, is in train too.
     """
     source = hashlib.sha256("".join(digest(path) for path in paths).encode())
 
@@ -426,9 +428,9 @@ def _python_docs() -> dict[str, Text]:
 
 
 def made(name: str, make: Callable[[], Mapping[str, str | Iterator[str]]]) -> dict[str, Text]:
-    """Texts that are made, not fetched, and kept beside the tokens where a person can read them.
+    """Generated texts, kept beside the tokens in a readable place.
 
-    A split comes whole, or part by part where it is too large for that.
+    A split is generated whole, or in parts if it is large.
     """
     folder = cache_folder() / "texts" / name
     paths = {split: folder / f"{split}.txt" for split in SPLITS}
@@ -442,7 +444,7 @@ def made(name: str, make: Callable[[], Mapping[str, str | Iterator[str]]]) -> di
 
 
 def fetch(info: CorpusInfo, report: Report) -> Path:
-    """The folder that holds the corpus's files, downloaded and unpacked if need be."""
+    """The folder of the corpus's files, downloaded and unpacked if necessary."""
     folders = [root / info.folder for root in data_folders()]
     for folder in folders:
         if all((folder / name).exists() for name in info.files):
@@ -471,7 +473,7 @@ def _can_write(folder: Path) -> bool:
 
 
 class _Bar:
-    """What `pooch` takes for a progress bar, handing on to `report`."""
+    """A progress bar for `pooch` that calls `report`."""
 
     total = 0
 
@@ -491,7 +493,7 @@ class _Bar:
 
 
 def _download(download: Download, folder: Path, report: Report) -> Path:
-    """The downloaded file, whole and of the right SHA-256; three attempts."""
+    """Download a file and check its SHA-256; three attempts."""
     import pooch
     import requests
 
@@ -513,7 +515,7 @@ def _download(download: Download, folder: Path, report: Report) -> Path:
     try:
         return Path(files.fetch(name, downloader=downloader))
     except requests.RequestException as error:
-        # What is said of a failed connection is a tale of four nested exceptions.
+        # A failed connection gives four nested exceptions.
         reason = "no connection" if isinstance(error, requests.ConnectionError) else str(error)
         raise RunError(f"{download.url} could not be downloaded ({reason}). {by_hand}") from error
     except ValueError as error:  # how pooch reports a wrong checksum

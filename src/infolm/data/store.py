@@ -1,4 +1,4 @@
-"""A split's tokens in one memory-mapped file that knows whether it is whole.
+"""A split's tokens in one memory-mapped file with checksums.
 
 The file is a header of 4096 bytes and the tokens, little-endian, one after the other:
 
@@ -9,10 +9,10 @@ The file is a header of 4096 bytes and the tokens, little-endian, one after the 
 | 40-4095 | JSON padded with blanks: dtype, counts, SHA-256 of the tokens and the vocabulary |
 | 4096- | the tokens, unsigned, 16 bits where the vocabulary allows, else 32 |
 
-It is written under another name, flushed to disk and renamed: a reader sees it whole or not at all.
-Beside it, in a file that ends in `.blocks`, are the SHA-256 of each 4 MB of tokens, which all cores
-check at once. Where that file is missing or damaged the one of all tokens decides, and it is made
-anew.
+It is written under another name, flushed to disk and renamed: a reader sees a complete file or
+none. Beside it, in a file that ends in `.blocks`, are the SHA-256 of each 4 MB of tokens, which all
+cores check in parallel. If that file is missing or damaged, the checksum of all tokens decides, and
+the file is recreated.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ BLOCK = 4 * 2**20
 
 
 class DamagedError(Exception):
-    """The file is not what was written."""
+    """The file differs from what was written."""
 
 
 class _Digests:
@@ -70,10 +70,10 @@ class _Digests:
 
 @dataclass(frozen=True)
 class Counts:
-    """Sizes of a split's raw text, newlines and all, for perplexities per word, character, byte.
+    """Sizes of a split's raw text, including newlines, for perplexities per word, character, byte.
 
-    lines: newlines. words: what stands between white space. unknown: tokens that became `<unk>`
-    because the vocabulary lacks them, not those the text itself writes so.
+    lines: newlines. words: separated by white space. unknown: tokens that became `<unk>` because
+    the vocabulary lacks them, not those written as `<unk>` in the text.
     """
 
     lines: int = 0
@@ -99,7 +99,7 @@ class Split(Counts):
 
 @contextmanager
 def atomic(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears at `path` whole and on disk, or not at all."""
+    """Write a file to `path` atomically."""
     with files.scratch_file(path.parent, path.name) as temporary:
         with temporary.open("w+b") as file:
             yield file
@@ -153,7 +153,7 @@ def _write_blocks(path: Path, digests: _Digests) -> None:
 
 
 def _read_blocks(path: Path, whole: str, size: int) -> list[str] | None:
-    """Those of these tokens, in blocks of today's size; None where there are none."""
+    """The checksums of these tokens, in blocks of the present size; None if there are none."""
     try:
         fields = json.loads(blocks_of(path).read_bytes())
         found: list[str] = fields["sha256"]
@@ -197,7 +197,7 @@ def _block_is(path: Path, number: int, digest: str) -> bool:
 
 
 def read(path: Path, vocabulary: str, verify: bool = True) -> Split:
-    """Open a split written for this vocabulary; `DamagedError` if anything is amiss.
+    """Open a split written for this vocabulary; `DamagedError` if anything is wrong.
 
     verify: read all tokens and check them too, not only the header and the length.
     """
@@ -218,7 +218,7 @@ def read(path: Path, vocabulary: str, verify: bool = True) -> Split:
     if made_for != vocabulary:
         raise DamagedError(f"{path} belongs to another vocabulary")
     if not all(type(each) is int and each >= 0 for each in values(counts)):
-        raise DamagedError(f"{path} counts its text by something else than numbers")
+        raise DamagedError(f"{path} has counts that are not numbers")
     if verify:
         _verify(path, whole, size)
     return Split(tokens=np.memmap(path, dtype, "r", HEADER, (count,)), **asdict(counts))

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from infolm.data.corpora import Corpus
 
 PADDING = -1
-"""A target that is none."""
+"""The target of a place that does not count."""
 
 
 class Batch(NamedTuple):
-    """A cut of the stream, or sentences side by side.
+    """A chunk of the stream, or sentences in columns.
 
     tokens, targets: (T, B), the targets one place ahead; arrays as the feed gives them, tensors
-    on the model's device when they reach an objective. A target of `PADDING` is not counted; what
-    is read where a sentence has ended is token 0. `fresh` says that the state starts anew here.
-    `rate_scale` multiplies the learning rate of this step.
+    on the model's device when they reach an objective. A target of `PADDING` is not counted; after
+    the end of a sentence token 0 is read. `fresh`: the state starts from zeros here. `rate_scale`
+    multiplies the learning rate of this step.
     """
 
     tokens: Any
@@ -43,13 +43,14 @@ class Batch(NamedTuple):
 
 @FEEDS.register
 class StreamConfig(FeedConfig):
-    """The corpus as one stream, folded into parallel columns, the state carried from cut to cut."""
+    """The corpus as one stream, folded into parallel columns, the state carried from chunk to
+    chunk."""
 
     gives = "text"
     kind: Literal["stream"] = "stream"
     batch: int = Field(40, ge=1, description="parallel columns of the stream")
-    bptt: int = Field(70, ge=1, description="time steps of a cut (the base length)")
-    variable: bool = Field(True, description="draw the length of each cut (section 4.1)")
+    bptt: int = Field(70, ge=1, description="time steps of a chunk (the base length)")
+    variable: bool = Field(True, description="draw the length of each chunk (section 4.1)")
 
     @property
     def tokens(self) -> int:
@@ -60,7 +61,7 @@ class StreamConfig(FeedConfig):
 
 
 def draw_length(base: int, rng: np.random.Generator) -> int:
-    """A length of a cut (Merity et al. 2017, sections 4.1 and 5).
+    """The length of a chunk (Merity et al. 2017, sections 4.1 and 5).
 
     `base` with probability 0.95, else base / 2; then N(that, 5), at least 5.
     """
@@ -72,9 +73,9 @@ def draw_length(base: int, rng: np.random.Generator) -> int:
 class Stream:
     """Cuts the stream of `tokens` (N,) into batches, pass after pass.
 
-    The N tokens are folded into B columns of N // B tokens each; what is left over at the end
-    is not used. Cuts follow each other without gap or overlap, so every token of a column but the
-    first is a target once a pass, whatever the lengths.
+    The N tokens are folded into B columns of N // B tokens each; the remainder at the end is not
+    used. Chunks follow each other without gap or overlap, so every token of a column but the first
+    is a target once per pass, whatever the lengths.
     """
 
     tokens: npt.NDArray[Any]
@@ -86,7 +87,7 @@ class Stream:
         if height < 2:
             raise InfolmError(
                 f"the training split has {len(self.tokens)} tokens, too few for "
-                f"{self.config.batch} columns of at least 2: lower feed.batch or bring more text"
+                f"{self.config.batch} columns of at least 2: lower feed.batch or give more text"
             )
         self._columns = height * np.arange(self.config.batch)
         self._height = height
@@ -99,7 +100,7 @@ class Stream:
         length = draw_length(bptt, self._rng) if self.config.variable else bptt
         start = self._position
         end = min(start + length, self._height - 1)
-        # The memory map is copied here and nowhere else: a cut is all that is ever in memory.
+        # The memory map is copied only here: no more than a chunk is ever in memory.
         cut = self.tokens[self._columns[:, None] + np.arange(start, end + 1)].T.astype(np.int64)
         self._position = end
         if end == self._height - 1:

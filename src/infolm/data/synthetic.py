@@ -3,8 +3,8 @@
     language("hmm").entropy_rate       # nats per token that no model can beat
     truth("hmm", corpus.tokenizer)     # the same, for the tokens of a vocabulary
 
-Each split is an independent sample, the same on every machine. One of the language's own
-tokens is the newline, so that its text is its tokens, `<eos>` among them, and nothing besides.
+Each split is an independent sample, the same on every machine. The newline is one of the language's
+own tokens, so its text consists exactly of its tokens, including `<eos>`.
 """
 
 import zlib
@@ -55,10 +55,10 @@ MOODS, WORDS = 4, 20
 def hmm() -> HiddenMarkov:
     """Twenty syllables whose frequencies follow a mood that only the word `so` changes.
 
-    Each mood ranks the syllables from another place on, so that a single one says little of the
-    mood; it lasts some twenty tokens, over line ends as well, and so must a model's memory. A
-    state is a mood and one of three kinds of token: a syllable, `so`, the newline. Neither `so`
-    nor the newline comes twice in a row.
+    Each mood ranks the syllables from another start, so a single one says little about the mood; it
+    lasts about twenty tokens, across line ends, and a model must remember it that long. A state is
+    a mood and one of three kinds of token: a syllable, `so`, the newline. Neither `so` nor the
+    newline comes twice in a row.
     """
     syllable, turn, newline = range(3)
     kinds = np.array([[0.87, 0.05, 0.08], [0.92, 0, 0.08], [0.95, 0.05, 0]])  # after each kind
@@ -133,12 +133,12 @@ def symbols(name: str) -> tuple[str, ...]:
 
 
 def true_entropy(name: str) -> float:
-    """Nats per token, `<eos>` included: what a perfect model would come to."""
+    """Nats per token, `<eos>` included: the loss of a perfect model."""
     return language(name).entropy_rate
 
 
 def splits(name: str) -> dict[str, str]:
-    """The text of each split: a sample of its own, from a seed of its own."""
+    """The text of each split: an independent sample with its own seed."""
     texts = {}
     for split, size in SIZES.items():
         rng = np.random.Generator(np.random.PCG64(zlib.crc32(f"{name} {split}".encode())))
@@ -170,7 +170,7 @@ class Truth:
 
 
 def truth(name: str | None, tokenizer: Tokenizer) -> Truth | None:
-    """The language of a corpus, where the tokens are its symbols.
+    """The language of a corpus, if the tokens are its symbols.
 
     None for other corpora, and where tokens are not whole words or the vocabulary leaves some out.
     """

@@ -7,7 +7,7 @@
 Cells that are empty, NA, NaN or null are missing. They are refused, unless `missing` is "drop":
 then they are NaN, and `complete` drops their rows from all samples at once.
 
-A column is looked for by its name first, then by its place. A name with a comma is put in
+A column is searched by its name first, then by its place. A name with a comma is put in
 quotes. A column of words becomes the codes 0, 1, ... of the words in alphabetical order.
 
 CSV is UTF-8 and separated by commas, semicolons or tabs, whichever its first line has most of. The
@@ -30,16 +30,16 @@ from infolm.section import nearest
 
 SUFFIXES = (".npy", ".csv", ".tsv", ".parquet")
 MISSING = {"", "na", "n/a", "nan", "null", "none"}
-"""Cells of CSV, in any case, that are no value."""
+"""Cells of CSV, in any case, that mean a missing value."""
 MOST_BYTES = 2 * 2**30
-"""Of a file of samples: numbers need eight bytes each, and as text several times as much."""
+"""Maximum bytes of a text file of samples: in memory it takes several times as much."""
 
 Cells = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """A sample a row.
+    """Samples, one per row.
 
     values: (N, D), finite numbers. columns: their names, or places from 1. words: those of the
     columns that are codes of words.
@@ -64,7 +64,7 @@ def holds_samples(source: str) -> bool:
 
 
 def read_samples(source: str, missing: Literal["refuse", "drop"] = "refuse") -> Samples:
-    """The rows of a file, or of those of its columns that are named behind a colon.
+    """The rows of a file, or of its columns named after a colon.
 
     missing: "drop" leaves missing values as NaN, for `complete`.
     """
@@ -96,13 +96,15 @@ def read_samples(source: str, missing: Literal["refuse", "drop"] = "refuse") -> 
 
 
 def complete(*samples: Samples) -> tuple[list[Samples], int]:
-    """The samples without the rows in which any of them misses a value, and how many those are."""
+    """The samples without the rows in which any of them misses a value, and the number of these."""
     gone = np.zeros(len(samples[0].values), bool)
     for each in samples:
         if len(each.values) == len(gone) and each.values.dtype.kind == "f":
             gone |= np.isnan(each.values).any(1)
     if gone.all():
-        raise InfolmError("no row is complete: every one misses a value in some column")
+        raise InfolmError(
+            "every row misses a value in some column: leave out the columns with missing values"
+        )
     if not gone.any():
         return list(samples), 0
     kept = [replace(each, values=each.values[~gone]) for each in samples]
@@ -155,7 +157,7 @@ def _are_words(cells: Cells) -> bool:
 
 
 def _numbers(cells: Cells, where: str, place: Callable[[int], str], drop: bool) -> Cells:
-    """Words as codes; numbers as they are, finite and not all the same.
+    """Words as codes; numbers unchanged, finite and not all equal.
 
     drop: NaN stays where a number or a word is missing.
     """
@@ -173,7 +175,7 @@ def _numbers(cells: Cells, where: str, place: Callable[[int], str], drop: bool) 
     bad = np.flatnonzero(np.isinf(cells) if drop else ~np.isfinite(cells))
     if len(bad):
         raise InfolmError(
-            f"{where} is not a finite number in {place(bad[0])}: drop or mend that row"
+            f"{where} is not a finite number in {place(bad[0])}: drop or correct that row"
         )
     there = cells[~np.isnan(cells)] if cells.dtype.kind == "f" else cells
     if (there == there[0]).all():
@@ -190,7 +192,8 @@ def _read_npy(path: Path, asked: list[str], drop: bool) -> _Table:
         with path.open("rb") as file:
             _refuse_short(file)
             array: Cells = np.lib.format.read_array(file, allow_pickle=False)
-    except Exception as error:  # NumPy parses the header by Python's own parser: all can happen
+    # NumPy parses the header with Python's own parser: anything can be raised
+    except Exception as error:
         reason = str(error).partition("\n")[0].rstrip(".")
         raise InfolmError(
             f"{path} cannot be read as an array of numbers ({reason}): write it by numpy.save, "
@@ -200,7 +203,7 @@ def _read_npy(path: Path, asked: list[str], drop: bool) -> _Table:
         array = array[:, None]
     if array.ndim != 2 or not array.shape[1]:
         raise InfolmError(
-            f"{path} has the shape {array.shape}: give one row a sample, (N,) or (N, D)"
+            f"{path} has the shape {array.shape}: give one sample per row, (N,) or (N, D)"
         )
     names = _places(array.shape[1])
     chosen = _chosen(asked, names, path)
@@ -256,17 +259,17 @@ def _lines(path: Path) -> list[tuple[int, list[str]]]:
     except UnicodeDecodeError:
         raise InfolmError(f"{path} is not UTF-8 text: convert it, or give a .npy file") from None
     except csv.Error as error:
-        raise InfolmError(f"{path} cannot be read as CSV ({error}): mend its quotes") from None
+        raise InfolmError(f"{path} cannot be read as CSV ({error}): correct its quotes") from None
     while lines and not lines[-1][1]:
         lines.pop()
     if not lines or not lines[0][1]:
-        raise InfolmError(f"{path} begins with an empty line: give a file with a sample a line")
+        raise InfolmError(f"{path} begins with an empty line: give a file with one sample per line")
     width = len(lines[0][1])
     for number, cells in lines:
         if len(cells) != width:
             raise InfolmError(
                 f"line {number} of {path} has {len(cells)} cells and the first line {width}: "
-                "mend that line"
+                "correct that line"
             )
     return lines
 
@@ -280,7 +283,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _parsed(cells: list[str], where: str, place: Callable[[int], str], drop: bool) -> Cells:
-    """Numbers; or words, where no cell is a number.
+    """Numbers; or words, if no cell is a number.
 
     drop: missing numbers are NaN, missing words are empty.
     """
@@ -301,12 +304,13 @@ def _parsed(cells: list[str], where: str, place: Callable[[int], str], drop: boo
         pass
     for at, cell in enumerate(cells):
         if not cell.strip():
-            raise InfolmError(f"{where} is empty in {place(at)}: drop or mend that row")
+            raise InfolmError(f"{where} is empty in {place(at)}: drop or correct that row")
     numeric = [_is_number(cell) for cell in cells]
     if any(numeric):
         at = numeric.index(False)
         raise InfolmError(
-            f"{where} mixes numbers and words, '{cells[at]}' in {place(at)}: drop or mend such rows"
+            f"{where} mixes numbers and words, '{cells[at]}' in {place(at)}: drop or correct "
+            "such rows"
         )
     return np.array([cell.strip() for cell in cells])
 
@@ -329,12 +333,14 @@ def _read_parquet(path: Path, asked: list[str], drop: bool) -> _Table:
             if column.null_count and not drop:
                 at = compute.index(column.is_null(), True).as_py()
                 raise InfolmError(
-                    f"column '{name}' of {path} is empty in {_row(at)}: drop or mend that row"
+                    f"column '{name}' of {path} is empty in {_row(at)}: drop or correct that row"
                 )
             columns.append(_decoded(column))
     except (ArrowException, OSError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        raise InfolmError(f"{path} cannot be read as Parquet ({reason})") from None
+        raise InfolmError(
+            f"{path} cannot be read as Parquet ({reason}): give another file"
+        ) from None
     return _Table(chosen, columns, _row)
 
 

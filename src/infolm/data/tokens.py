@@ -1,4 +1,4 @@
-"""Tokens: how a text becomes numbers, and back.
+"""Tokenizers: from text to token ids, and back.
 
 Five kinds, each saved as a Hugging Face `tokenizer.json`:
 
@@ -10,12 +10,12 @@ Five kinds, each saved as a Hugging Face `tokenizer.json`:
 | bpe | a byte-level byte pair, never across a newline | the newline | cannot happen |
 | wordpiece | a word or a piece of one, as BERT has it | `[SEP]` | `[UNK]` |
 
-Every newline gives exactly one `<eos>`, and nothing else does, but for a word `<eos>` written in
-the text. Where the newline itself is the token, decoding gives back the very text.
+Every newline gives exactly one `<eos>`, and nothing else does, except a word `<eos>` in the text.
+If the newline itself is the token, decoding gives back exactly the text.
 
-The file says all that is needed to encode, so any program with `tokenizers` reads the same
-tokens (of word pieces those of a line, between a `[CLS]` and a `[SEP]`, as encoders want it). Words
-and characters are looked up here without that library, several times as fast.
+The file is complete, so any program with `tokenizers` gets the same tokens (for word pieces those
+of a line, between a `[CLS]` and a `[SEP]`, as encoders need). Words and characters are looked up
+here without that library, several times as fast.
 """
 
 import json
@@ -44,9 +44,9 @@ EOS = "<eos>"
 UNK = "<unk>"
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUES = "##"
-"""What begins a piece that goes on a word."""
+"""The prefix of a piece that continues a word."""
 BLANKS = " \t\n\r\v\f"
-"""White space between words: what stands between these is a word as it is written."""
+"""White space that separates words."""
 NO_TOKEN = -1  # what `Tokenizer.lookup` gives for a word or character it does not know
 
 _CLASS = re.compile(r"\[(?:\\.|[^\]\\])*\]", re.DOTALL)  # of characters
@@ -55,7 +55,7 @@ _MEMORY = 200_000  # whitespace-separated words whose pieces are remembered whil
 
 
 class Special(NamedTuple):
-    """The numbers of the tokens that stand for no text, in a vocabulary of word pieces."""
+    """The ids of the special tokens in a vocabulary of word pieces."""
 
     pad: int
     unk: int
@@ -91,8 +91,8 @@ def word_pattern(pretokenised: bool, contractions: bool = False) -> str:
 
 
 def _is_word_pattern(pattern: str) -> bool:
-    """Whether it is a `word_pattern`, whichever characters its classes hold: those of another
-    release of Unicode may be others. A stranger's own could take longer than anybody waits."""
+    """Whether it is a `word_pattern`, whatever its character classes hold: those of another Unicode
+    release may differ. A foreign pattern could take exponential time."""
     marks = f"{EOS}|{UNK}|[]+(?:[][]+)*|[]"
     return _CLASS.sub("[]", pattern) in ("[]+", marks, _prose_without_classes())
 
@@ -103,7 +103,7 @@ def _prose_without_classes() -> str:
 
 
 def splitter(pattern: str) -> Callable[[str], list[str]]:
-    """The matches of a `word_pattern` in what stands between two blanks."""
+    """The matches of a `word_pattern` between two blanks."""
     findall = re.compile(pattern).findall
     # Most words need no regular expression, and it takes ten times as long. Scripts without
     # blanks may need it.
@@ -111,15 +111,15 @@ def splitter(pattern: str) -> Callable[[str], list[str]]:
 
 
 def ranked(counts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
-    """By falling count, ties in the order of their code points."""
+    """By descending count, ties in the order of their code points."""
     return sorted(sorted(counts), key=itemgetter(1), reverse=True)
 
 
 def vocabulary(counts: dict[str, int], eos: str, total: int, limit: int | None) -> list[str]:
-    """The tokens in the order of their numbers: by falling frequency in the training text.
+    """The tokens in the order of their ids: by descending frequency in the training text.
 
     `counts` holds at least the `limit` most frequent of the text's `total` tokens. `eos` and
-    `<unk>` are always in, and within the limit; what the limit leaves out counts as `<unk>`.
+    `<unk>` are always included, within the limit; tokens beyond the limit count as `<unk>`.
     """
     ordinary = ranked((token, n) for token, n in counts.items() if token not in (eos, UNK))
     kept = dict(ordinary if limit is None else ordinary[: limit - 2])
@@ -146,7 +146,7 @@ class _Ids(dict[str, int]):
 
 
 class _Pieces(dict[str, tuple[int, ...]]):
-    """What stands between two blanks -> the numbers of its words, worked out once."""
+    """The text between two blanks -> the ids of its words, cached."""
 
     def __init__(self, pattern: str, ids: _Ids) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class Tokenizer:
 
     Made by `from_words`, `from_characters`, `from_bytes`, `from_bpe`, `from_wordpiece`,
     `from_bert` or `load`.
-    `eos` is the number of `<eos>`; `unk` that of `<unk>`, or None where every text can be encoded.
+    `eos` is the id of `<eos>`; `unk` that of `<unk>`, or None if every text can be encoded.
     """
 
     kind: Kind
@@ -259,7 +259,7 @@ class Tokenizer:
         from tokenizers import models, trainers
 
         backend = _bert_backend(models.WordPiece(unk_token="[UNK]"), lowercase)
-        # A corpus that marks rare words itself teaches no piece by its mark.
+        # If the corpus marks rare words itself, the mark is not learnt as a piece.
         plain = [backend.normalizer.normalize_str(text.replace(UNK, " ")) for text in texts]
         counts = Counter(chain.from_iterable(plain))
         letters = sorted(c for c, _ in ranked(counts.items())[: size // 8] if not c.isspace())
@@ -267,7 +267,8 @@ class Tokenizer:
             vocab_size=size,
             min_frequency=2,
             show_progress=False,
-            # Else `tokenizers` numbers the single letters, and breaks ties, otherwise each time.
+            # Without this `tokenizers` numbers single letters and breaks ties differently each
+            # time.
             special_tokens=[*SPECIAL, *(CONTINUES + letter for letter in letters)],
             initial_alphabet=letters,
             limit_alphabet=len(letters),
@@ -284,7 +285,7 @@ class Tokenizer:
             found = cls.load(folder / "tokenizer.json")
             if found.kind != "wordpiece":
                 raise InfolmError(
-                    f"{folder} has no vocabulary of word pieces: take a BERT's folder"
+                    f"{folder} has no vocabulary of word pieces: give a BERT's folder"
                 )
             # That of a model for short texts may cut every text, or fill it up.
             found._description |= {"truncation": None, "padding": None}
@@ -302,7 +303,7 @@ class Tokenizer:
                 "or vocab.txt, as transformers saves them"
             ) from error
         if missing := [token for token in SPECIAL if token not in pieces]:
-            raise InfolmError(f"{path} lacks {', '.join(missing)}: take the vocabulary of a BERT")
+            raise InfolmError(f"{path} lacks {', '.join(missing)}: give the vocabulary of a BERT")
         return cls._of_pieces(pieces, lowercase)
 
     @classmethod
@@ -325,11 +326,13 @@ class Tokenizer:
         except OSError as error:
             raise InfolmError(f"{path} cannot be read: {error.strerror}.") from error
         except Exception as error:  # `tokenizers` raises nothing more special
-            raise InfolmError(f"{path} is not a vocabulary that infolm saved.") from error
+            raise InfolmError(
+                f"{path} is not a vocabulary that infolm saved: restore it from a copy."
+            ) from error
         return found
 
     def _check(self) -> None:
-        """Refuse a description that would fail later, or whose pattern could take for ever."""
+        """Refuse a description that would fail later, or whose pattern could take forever."""
         numbers = self._ids.values()
         if not all(type(n) is int for n in numbers) or {*numbers} != {*range(len(self))}:
             raise ValueError("tokens are not numbered from 0 on")
@@ -366,7 +369,7 @@ class Tokenizer:
 
     @cached_property
     def special(self) -> Special:
-        """Of word pieces alone."""
+        """The special tokens, for word pieces only."""
         if self.kind != "wordpiece":
             raise InfolmError(
                 f"tokens are of kind {self.kind}, which has no [CLS] or [MASK]: set "
@@ -376,7 +379,7 @@ class Tokenizer:
 
     @cached_property
     def continues(self) -> NDArray[np.bool_]:
-        """Of word pieces: which go on a word, (V,)."""
+        """For word pieces: which continue a word, (V,)."""
         return np.array([token.startswith(CONTINUES) for token in self._tokens])
 
     def pieces(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -393,10 +396,10 @@ class Tokenizer:
 
     @cached_property
     def begins(self) -> NDArray[np.bool_]:
-        """Which tokens say that the word before them has ended, (V,).
+        """Which tokens imply that the word before them has ended, (V,).
 
-        Characters, bytes and byte pairs: those that begin with white space, `<eos>` with them. Word
-        pieces: those that go on no word. Of words every token does.
+        Characters, bytes and byte pairs: those that begin with white space, and `<eos>`. Word
+        pieces: those that do not continue a word. Words: every token.
         """
         if self.kind == "word":
             return np.ones(len(self), bool)
@@ -408,11 +411,10 @@ class Tokenizer:
         return np.array([token[:1] in blanks for token in self._bytes])
 
     def located(self, line: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The tokens of a line, (n,), and where each begins and ends in it, (n, 2), in characters.
+        """The tokens of a line, (n,), and their character spans in it, (n, 2).
 
-        A line holds no newline. As `encode` of `adapted`, with the places in the line as it is
-        written. What has a place in common has part of a character, or of what lower case made of
-        it.
+        A line holds no newline. As `encode` of `adapted`, with spans in the original line. Tokens
+        with overlapping spans share a character, or its lower-case expansion.
         """
         if self.kind == "word":
             return self._located_words(line)
@@ -482,7 +484,7 @@ class Tokenizer:
         return np.fromiter(chain(*parts, encoded[-1].ids), np.int32)
 
     def decode(self, ids: ArrayLike) -> str:
-        """The text of these tokens; words are joined by a blank, all else as it stood."""
+        """The text of these tokens; words are joined by blanks, other kinds give the exact text."""
         numbers: list[int] = np.asarray(ids, np.int64).ravel().tolist()
         if self.kind in ("byte", "bpe"):
             return b"".join(map(self._bytes.__getitem__, numbers)).decode("utf-8", "replace")
@@ -496,8 +498,7 @@ class Tokenizer:
         return re.sub(" ?\n ?", "\n", words)
 
     def following(self, token: int, before: int) -> str:
-        """What `token` adds to a text of words that ends with the token `before`: the end of what
-        `decode` gives for both."""
+        """The text that `token` adds after the token `before`: the end of `decode` of both."""
         if token == self.eos:
             return "\n"
         word = self._tokens[token]
@@ -506,14 +507,14 @@ class Tokenizer:
         return word if before == self.eos else f" {word}"
 
     def prose(self, ids: ArrayLike) -> str:
-        """As `decode`, with words put together as in ordinary prose."""
+        """As `decode`, with words joined as in ordinary prose."""
         text = self.decode(ids)
         if self.kind not in ("word", "wordpiece"):
             return text
         return "\n".join(join(line.split()) for line in text.split("\n"))
 
     def token(self, id: int) -> str:
-        """One token as a person reads it."""
+        """One token as readable text."""
         if id == self.eos and self.kind != "wordpiece":
             return EOS
         if self.kind in ("byte", "bpe"):
@@ -536,11 +537,11 @@ class Tokenizer:
         return [part for part in dict.fromkeys(parts) if part not in self._ids]
 
     def adapted(self, text: str) -> str:
-        """Raw text as a vocabulary of pretokenised text has it, as far as that can be told.
+        """Raw text adapted to a vocabulary of pretokenised text, as far as possible.
 
-        What is known in lower case alone is lowered, and from an unknown word marks are split off:
-        "Fell." becomes "fell .", or "fell." where that is a word. For other vocabularies the text
-        is right as it is.
+        Words known only in lower case are lowered, and marks are split off unknown words: "Fell."
+        becomes "fell .", or "fell." if that is a word. For other vocabularies the text is
+        unchanged.
         """
         if self.kind != "word" or self._pieces is not None:
             return text
@@ -548,7 +549,7 @@ class Tokenizer:
         return re.sub(word_pattern(True), lambda w: " ".join(p for p, _ in known(w[0])), text)
 
     def _known(self, word: str) -> list[tuple[str, int]]:
-        """A word as known ones, where it can be had so, and where each begins in it."""
+        """A word split into known ones, if possible, and where each begins in it."""
 
         def found(part: str) -> str | None:
             if self._normal(part) in self._ids:
@@ -622,7 +623,7 @@ def _bert_backend(model: Any, lowercase: bool) -> "tokenizers.Tokenizer":
 
 
 def _kind(description: dict[str, Any]) -> Kind:
-    """Which of the class methods made this `tokenizer.json`: it has no field to say so."""
+    """The class method that made this `tokenizer.json`, which has no field for it."""
     if description["model"]["type"] == "WordPiece":
         return "wordpiece"
     cutter = description["pre_tokenizer"]

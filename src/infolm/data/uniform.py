@@ -1,9 +1,9 @@
-"""Single symbols, each as likely as any other: a corpus on which a code is never needed, and all of
-it can be told (Melis 2023, section 5.7.1).
+"""Single symbols, all equally likely: a corpus on which a code is never needed, but can carry all
+information (Melis 2023, section 5.7.1).
 
-A line is one symbol. Every split has each of them once, so that what a model is trained and
-measured on is the distribution itself: its entropy is ln(symbols) nats a line, and so is the
-mutual information with a code at most.
+A line is one symbol. Every split has each of them once, so a model is trained and measured on the
+distribution itself: its entropy is ln(symbols) nats per line, which is also the maximum mutual
+information with a code.
 """
 
 from pydantic import Field

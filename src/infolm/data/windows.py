@@ -1,4 +1,4 @@
-"""Words and those that stand near them: what skip-gram learns from."""
+"""Pairs of nearby words, for skip-gram."""
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -20,21 +20,24 @@ Numbers = npt.NDArray[np.int64]
 
 @FEEDS.register
 class WindowsConfig(FeedConfig):
-    """Pairs of words that stand near each other in a line (Mikolov et al. 2013).
+    """Pairs of nearby words in a line (Mikolov et al. 2013).
 
-    The text is cut into stretches, elsewhere each pass, which a pass takes in a drawn order: a
-    batch is the pairs of some stretches, so their number differs a little from batch to batch.
+    The text is cut into segments, at other places each pass and in a drawn order. A batch is the
+    pairs of some segments, so the number of pairs varies a little between batches.
     """
 
     gives = "windows"
     kind: Literal["windows"] = "windows"
-    batch: int = Field(32, ge=1, description="stretches of text whose pairs are a batch")
-    length: int = Field(256, ge=8, description="tokens of a stretch")
+    batch: int = Field(32, ge=1, description="text segments whose pairs form a batch")
+    length: int = Field(256, ge=8, description="tokens of a segment")
     window: int = Field(
-        5, ge=1, description="the farthest neighbour; each word reaches 1 to `window` words far"
+        5,
+        ge=1,
+        description="greatest distance of a neighbour; each word draws its reach from 1 "
+        "to `window`",
     )
     subsample: float | None = Field(
-        1e-3, ge=1e-6, description="words more frequent than this are thinned out; none: no word"
+        1e-3, ge=1e-6, description="words more frequent than this are subsampled; none: no word"
     )
 
     @property
@@ -47,7 +50,7 @@ class WindowsConfig(FeedConfig):
 
 
 class WindowBatch(NamedTuple):
-    """N pairs of words that stand near each other: centres (N,) and contexts (N,)."""
+    """N pairs of nearby words: centres (N,) and contexts (N,)."""
 
     centres: Any
     contexts: Any
@@ -63,7 +66,7 @@ class WindowBatch(NamedTuple):
 
 
 def keep_probabilities(counts: Numbers, subsample: float | None) -> npt.NDArray[np.float64]:
-    """How likely an occurrence of a word is to be kept, (V,): min(1, sqrt(t / f) + t / f).
+    """The probability that an occurrence of a word is kept, (V,): min(1, sqrt(t / f) + t / f).
 
     f: the word's share of the text, of which `counts` are (V,); t: `subsample`, None: all are kept.
     This is what word2vec computes; its paper prints sqrt(t / f) (Mikolov et al. 2013, eq. 5).
@@ -93,13 +96,13 @@ def neighbours(lines: Numbers, reach: Numbers) -> tuple[Numbers, Numbers]:
 class WindowFeed(Passes):
     """Batches of the pairs of `tokens` (N,), pass after pass; see `WindowsConfig`.
 
-    An `eos` ends a line and is no word; no pair goes beyond a line or a stretch. Frequent words are
-    left out first, each occurrence by a draw of its own, so that others come nearer to each other;
-    then each word that is left draws how far it reaches, uniformly from 1 to `window`. So a
-    neighbour counts the more the nearer it is, as in word2vec.
+    An `eos` ends a line and is not a word; no pair crosses a line or a segment. First frequent
+    words are left out, each occurrence independently, so others come nearer to each other; then
+    each remaining word draws its reach, uniformly from 1 to `window`. So nearer neighbours count
+    more, as in word2vec.
 
-    counts: (V,), of the words in the training text, an `eos` being none. All is a function of the
-    seed, the pass and the position in it.
+    counts: (V,), of the words in the training text, an `eos` being none. Everything is a function
+    of the seed, the pass and the position in it.
     """
 
     def __init__(
@@ -107,13 +110,13 @@ class WindowFeed(Passes):
     ) -> None:
         if len(tokens) < 2 * config.length:
             raise InfolmError(
-                f"the text has {len(tokens):,} tokens, and two stretches have "
+                f"the text has {len(tokens):,} tokens, and two segments have "
                 f"{2 * config.length:,}: lower feed.length, or bring more text"
             )
         if np.diff(sentence_bounds(tokens, eos)).max() < 3:
             raise InfolmError(
-                "no line of the text has two words, and skip-gram learns from words that stand in "
-                "one line: bring a text with longer lines"
+                "no line of the text has two words, and skip-gram needs pairs of words in "
+                "one line: give a text with longer lines"
             )
         self.tokens, self.config, self.seed, self.eos = tokens, config, seed, eos
         self._kept = keep_probabilities(counts, config.subsample)

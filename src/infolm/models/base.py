@@ -1,4 +1,4 @@
-"""What the section of a recipe that describes a model has in common with its like."""
+"""The base of the recipe sections that describe models."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from infolm.registry import Registry
 from infolm.section import Section
 
 Capability = Literal["language", "latent", "encoder"]
-"""What a model can do, and so which family it belongs to: predict the next token of a running text
+"""A model's capability, which determines its family: predict the next token of a running text
 (`LanguageModel`), write sentences from a code (`LatentModel`), turn text into vectors (`Encoder`).
 """
 
@@ -21,8 +21,8 @@ Kept = TypeVar("Kept", bound=Section)
 
 
 class Size(NamedTuple):
-    """parameters: how many numbers are learnt. tensors: in how many tensors. rows: those of all
-    matrices but the vocabulary's, which is how many numbers the layers give for each token."""
+    """parameters: their number. tensors: the number of parameter tensors. rows: of all matrices but
+    the vocabulary's, which is the number of outputs of the layers per token."""
 
     parameters: int
     tensors: int
@@ -30,7 +30,7 @@ class Size(NamedTuple):
 
 
 class Model(nn.Module):
-    """What every model has, whatever it can do."""
+    """The interface of every model."""
 
     vocabulary: int
 
@@ -39,7 +39,7 @@ class Model(nn.Module):
         return next(self.parameters()).device
 
     def alike(self) -> list[nn.Module]:
-        """Its layers, called one after another, that `train.strategy: fully_shard` shares out."""
+        """Its equal layers in order, which `train.strategy: fully_shard` divides."""
         return []
 
 
@@ -48,13 +48,13 @@ class ModelConfig(Section):
 
     capability: ClassVar[Capability]
     reads_sentences: ClassVar[bool] = True
-    """Of a language model: whether single sentences, packed, can be read."""
+    """For a language model: whether it can read packed single sentences."""
     answers: ClassVar[bool] = False
-    """Of a language model: whether it writes only what follows what it has read."""
+    """For a language model: whether it only continues a text that it has read."""
     longest: ClassVar[int | None] = None
-    """Of a model with a code: most words of a line; none: any number."""
+    """For a model with a code: maximum words of a line; none: any number."""
     shards: ClassVar[bool] = False
-    """Whether processes can share out its layers: see `Model.alike`."""
+    """Whether processes can divide its layers: see `Model.alike`."""
     if TYPE_CHECKING:
         kind: str
 
@@ -63,29 +63,29 @@ class ModelConfig(Section):
         """The model; without a tokenizer only to count its parameters."""
 
     def described(self, objective: str) -> str:
-        """What it is, in words that 'with so many parameters' can follow; objective: its name."""
+        """A description that 'with N parameters' can follow; objective: its name."""
         return f"A {self.capability} model of kind {self.kind} ({objective})"
 
     @property
     def called(self) -> str:
-        """What such models are called, whatever their size: 'Mogrifier LSTM'."""
+        """The name of such models without their size: 'Mogrifier LSTM'."""
         return self.kind
 
     @property
     def unigram_start(self) -> bool:
-        """Whether the softmax's biases begin as ln of the words' frequencies."""
+        """Whether the softmax's biases start as ln of the words' frequencies."""
         softmax = getattr(self, "softmax", None)
         return softmax is not None and bool(softmax.bias == "unigram")
 
     def parameters_of(self, vocabulary: int) -> int:
-        """How many parameters the model has, without making them."""
+        """The number of parameters, without allocating them."""
         return self.size_of(vocabulary).parameters
 
     def size_of(self, vocabulary: int) -> Size:
-        """How large the model is, without making it.
+        """The size of the model, without allocating it.
 
-        Of a part that is repeated more than a few times, such as a layer, two more of it are two
-        times as much more; not all are made even here, where none has memory.
+        The size of a repeated part, such as a layer, is linear in its number, so only a few are
+        built even here, where none has memory.
         """
         for path, many in _repeated(self):
             if many > FEW + 1:
@@ -101,7 +101,7 @@ class ModelConfig(Section):
 
 
 REPEATED = ("layers", "rounds")
-"""Keys that say how often a part of a model is repeated."""
+"""Keys for the number of repetitions of a part of a model."""
 FEW = 10
 
 
@@ -116,7 +116,7 @@ def _repeated(section: Section) -> Iterator[tuple[tuple[str, ...], int]]:
 
 
 def _replaced(section: Kept, path: tuple[str, ...], value: int) -> Kept:
-    """The section with another value under a key, unchecked: it was sound with a larger one."""
+    """The section with another value under a key, unchecked: it was valid with a larger one."""
     name, *rest = path
     inner = _replaced(getattr(section, name), tuple(rest), value) if rest else value
     return section.model_copy(update={name: inner})

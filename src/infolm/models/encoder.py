@@ -1,8 +1,8 @@
-"""Contextual encoders: `transformers`' BERT and XLNet, with what contrastive objectives put on top.
+"""Contextual encoders: `transformers`' BERT and XLNet, with heads for contrastive objectives.
 
 Every objective of the InfoNCE family scores pairs by f(a, b) = g_psi(b) . g_omega(a) (Kong et al.
-2020, section 2). The encoder is g_omega, what is kept after training; what stands for g_psi is the
-encoder's `head`:
+2020, section 2). The encoder is g_omega, which is kept after training; g_psi is the encoder's
+`head`:
 
 | head | g_psi(b) | for |
 | --- | --- | --- |
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Architecture = Literal["bert", "xlnet"]
 NAMES = {"bert": "BERT", "xlnet": "XLNet"}
 DEVIATION = 0.02
-"""Of the normal distribution that weights begin with, BERT's."""
+"""Standard deviation of the initial weights, BERT's."""
 BERT_SIZES = {
     "layers": "num_hidden_layers",
     "hidden": "hidden_size",
@@ -47,7 +47,7 @@ ALIKE = {
     "type_vocab_size": 2,
     "position_embedding_type": "absolute",
 }
-"""What a BERT's config.json has to say where it says it."""
+"""Values that a BERT's config.json must have if it has the key."""
 
 
 @MODELS.register
@@ -58,24 +58,27 @@ class EncoderConfig(ModelConfig):
     shards = True
     kind: Literal["encoder"] = "encoder"
     architecture: Architecture = Field("bert", description="xlnet: relative positions, two streams")
-    layers: int = Field(12, ge=1, description="of attention and feed-forward")
-    hidden: int = Field(768, ge=2, description="columns of every layer and of the word vectors")
-    heads: int = Field(12, ge=1, description="of attention; divides hidden")
-    inner: int | None = Field(None, ge=1, description="columns inside a block; none: 4 x hidden")
-    dropout: float = Field(0.1, ge=0, lt=1, description="of layers and of attention")
+    layers: int = Field(12, ge=1, description="layers of attention and feed-forward")
+    hidden: int = Field(768, ge=2, description="size of every layer and of the word vectors")
+    heads: int = Field(12, ge=1, description="attention heads; must divide hidden")
+    inner: int | None = Field(
+        None, ge=1, description="size inside a feed-forward block; none: 4 x hidden"
+    )
+    dropout: float = Field(0.1, ge=0, lt=1, description="dropout rate of layers and attention")
     length: int = Field(
-        512, ge=8, description="most tokens of a sequence, [CLS] and [SEP] included"
+        512, ge=8, description="maximum tokens of a sequence, [CLS] and [SEP] included"
     )
     head: Literal["words", "context", "next"] = Field(
-        "words", description="what b is looked up in: tied word vectors, a second table, one vector"
+        "words", description="the table of b: tied word vectors, a second table, one vector"
     )
     activation_checkpointing: bool = Field(
-        False, description="compute the layers again in the backward pass, for want of memory"
+        False, description="recompute the layers in the backward pass, to save memory"
     )
     checkpoint: Path | None = Field(
         None,
-        description="folder of a BERT that transformers saved, to start from: its sizes and its "
-        "vocabulary take the place of the recipe's",
+        description="folder of a BERT saved by transformers to start from: its sizes and "
+        "vocabulary replace "
+        "the recipe's",
     )
 
     @model_validator(mode="after")
@@ -132,7 +135,8 @@ def _checkpoint_config(folder: Path) -> dict[str, Any]:
     for key, value in found.items():
         if key in ALIKE and value != ALIKE[key]:
             raise InfolmError(
-                f"{path} has {key} {value}, and encoders here have {ALIKE[key]}: take another BERT"
+                f"{path} has {key} {value}, and encoders here have {ALIKE[key]}: choose another "
+                "BERT"
             )
     if lacking := [key for key in BERT_SIZES.values() if not fits(int, found.get(key))]:
         raise InfolmError(f"{path} lacks {', '.join(lacking)}: get the folder again")
@@ -140,13 +144,13 @@ def _checkpoint_config(folder: Path) -> dict[str, Any]:
 
 
 def need_transformers() -> None:
-    """Say what to install where it is not there."""
+    """Refuse with an instruction if transformers is not installed."""
     if find_spec("transformers") is None:
         raise InfolmError("encoders need transformers: pip install 'infolm[encoders]'")
 
 
 def transformers_config(config: EncoderConfig, vocabulary: int, pad: int) -> "PretrainedConfig":
-    """The same sizes as `transformers` has them."""
+    """The same sizes as a configuration of `transformers`."""
     from transformers import BertConfig, XLNetConfig
 
     inner = config.inner or 4 * config.hidden
@@ -191,7 +195,7 @@ class WordHead(nn.Module):
 class Encoder(Model):
     """tokens (B, L) -> (B, L, D), a vector of each token in its sequence.
 
-    The first token, [CLS], stands for the whole. pad: the number of [PAD].
+    The first token, [CLS], represents the sequence. pad: the id of [PAD].
     """
 
     def __init__(self, config: EncoderConfig, vocabulary: int, pad: int = 0) -> None:
@@ -212,7 +216,7 @@ class Encoder(Model):
             epsilon = float(getattr(sizes, "layer_norm_eps", 1e-12))
             self.head = WordHead(config.hidden, vocabulary, epsilon)
         elif config.head == "context":
-            # At 0, as word2vec has it: no two words are alike before the text says so.
+            # Zero, as in word2vec: no two words are similar before training.
             self.context = nn.Parameter(torch.zeros(vocabulary, config.hidden))
         else:
             self.psi = nn.Parameter(DEVIATION * torch.randn(config.hidden))
@@ -224,12 +228,12 @@ class Encoder(Model):
 
     @property
     def predicts_hidden_words(self) -> bool:
-        """Whether `hidden_words` has been taught. XLNet's head reads the query stream alone, which
-        is there only while it learns."""
+        """Whether `hidden_words` is trained. XLNet's head reads only the query stream, which exists
+        only in training."""
         return self.config.head == "words" and self.config.architecture == "bert"
 
     def hidden_words(self, hidden: Tensor) -> Tensor:
-        """ln p of the word behind each of these vectors of the last layer, (..., D) -> (..., V)."""
+        """ln p of the word at each of these vectors of the last layer, (..., D) -> (..., V)."""
         scores = functional.linear(self.head(hidden), self.embedding, self.head.bias)
         return scores.log_softmax(-1)
 

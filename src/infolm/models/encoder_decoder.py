@@ -1,4 +1,4 @@
-"""An encoder that reads and a decoder that writes (Melis 2023, section 2.3.3)."""
+"""A recurrent encoder-decoder (Melis 2023, section 2.3.3)."""
 
 from typing import Literal, cast
 
@@ -24,7 +24,7 @@ from infolm.nn.dropout import embedding_dropout, locked_dropout, step_dropout
 
 @MODELS.register
 class EncoderDecoderConfig(RecurrentConfig):
-    """Two recurrent networks of one description, the second going on from the first's state."""
+    """Two recurrent networks of the same form; the second starts from the first's final state."""
 
     reads_sentences = False
     answers = True
@@ -42,10 +42,10 @@ class EncoderDecoder(RecurrentModel):
         encoder    e_t = f(x_t, e_{t-1}), t < s       d_{s-1} = e_{s-1}
         decoder    d_t = g(x_t, d_{t-1}), t >= s      p(x_{t+1} | x_{<=t}) = softmax(d_t)
 
-    f and g are alike but share no weight, the embeddings of what they read included. The encoder
-    predicts nothing: its part of the output is zeros, so gradients reach it through its last
-    state alone, and what stands before the separator is left to the softmax's bias. Everything
-    but the encoder is a `RecurrentModel`. A call takes whole sentences.
+    f and g have the same form but share no parameters, not even the embeddings. The encoder
+    predicts nothing: its part of the output is zeros, so gradients reach it only through its last
+    state, and tokens before the separator are predicted by the softmax's bias. Everything but the
+    encoder is a `RecurrentModel`. A call takes whole sentences.
     """
 
     config: EncoderDecoderConfig
@@ -83,8 +83,8 @@ class EncoderDecoder(RecurrentModel):
         steps = found.all(1).nonzero()
         if len(steps) != 1 or int(found.sum()) != tokens.shape[1] or not int(steps):
             raise InfolmError(
-                "an encoder-decoder reads whole sentences, side by side only where their "
-                f"{self.config.separator} is in the same place: train it with feed.kind=episodes "
-                "on lines that are alike; it neither reads a running text nor generates one"
+                "an encoder-decoder reads whole sentences, in batches whose "
+                f"{self.config.separator} is at the same place: train it with feed.kind=episodes "
+                "on lines of equal form; it cannot read or generate running text"
             )
         return int(steps)

@@ -1,8 +1,7 @@
-"""What a language model is: tokens in, distributions over the next token out.
+"""The interface of language models: tokens in, distributions over the next token out.
 
-Everything that is done with a language model, every evaluation, sampler and regulariser, asks for
-what stands here and for nothing else. A new one is a subclass and its registered section: see
-`docs/architecture.md`.
+Every evaluation, sampler and regulariser uses only this interface. A new one is a subclass and its
+registered section: see `docs/architecture.md`.
 """
 
 from abc import ABC, abstractmethod
@@ -19,18 +18,18 @@ from infolm.nn.dropout import Rates
 from infolm.nn.softmax import Softmax, Tempering
 
 State = Any
-"""What a model carries from one cut of a text to the next, for B columns side by side.
+"""The state that a model carries from one chunk of a text to the next, for B columns.
 
-Only the model that made it looks inside. It consists of tensors in lists, tuples and dictionaries,
-so that a checkpoint can keep it.
+It is opaque to all but the model that made it. It consists of tensors in lists, tuples and
+dictionaries, so that a checkpoint can store it.
 """
 
 
 class Output(NamedTuple):
-    """hidden: the last layer's output (T, B, H); dropped: the same behind the output dropout,
-    which the softmax reads; layers: every layer's output; state: after the last step.
+    """hidden: the last layer's output (T, B, H); dropped: the same after the output dropout, which
+    the softmax reads; layers: every layer's output; state: after the last step.
 
-    Of packed sentences, rows (N, H), and the state after each one's last token."""
+    For packed sentences, rows (N, H), and the state after each one's last token."""
 
     hidden: Tensor
     dropped: Tensor
@@ -41,15 +40,15 @@ class Output(NamedTuple):
 class LanguageModel(Model, ABC):
     """p(w_{t+1} | w_1 ... w_t); tokens are time-major, (T, B).
 
-    embedding: the word vectors (V, E). softmax: reads `Output.dropped`, shares the embedding where
-    they are tied. rates: the dropout rates, in one place, so that they can be scaled.
+    embedding: the word vectors (V, E). softmax: reads `Output.dropped`, shares the embedding if
+    they are tied. rates: all dropout rates, so that they can be scaled.
     """
 
     rates: Rates
     embedding: nn.Parameter
     softmax: Softmax
 
-    # -- what a model defines ---------------------------------------------------------------
+    # -- to be implemented ------------------------------------------------------------------
 
     @abstractmethod
     def initial_state(self, batch: int) -> State:
@@ -59,36 +58,37 @@ class LanguageModel(Model, ABC):
     def forward(self, tokens: Tensor | PackedSequence, state: State) -> Output:
         """tokens: (T, B), or packed sentences -> what predicts the token after each.
 
-        Reading a text in one pass or in cuts, the state carried, gives the same but for rounding.
+        Reading a text in one pass or in chunks with a carried state gives the same up to rounding.
         """
 
     @abstractmethod
     def selected(self, state: State, columns: Tensor) -> State:
-        """The columns of these numbers, (C,), in this order; a number may come several times."""
+        """The columns with these numbers, (C,), in this order; a number may occur several times."""
 
     @abstractmethod
     def joined(self, states: Sequence[State]) -> State:
-        """The columns of several states side by side; they may have read texts of any length."""
+        """The concatenated columns of several states; they may have read texts of any length."""
 
     @abstractmethod
     def kept(self, state: State, columns: Tensor) -> State:
-        """The state with the columns that are False in (B,) as they are before any token."""
+        """The state with the columns that are False in (B,) reset to the initial state."""
 
     @property
     @abstractmethod
     def widths(self) -> list[int]:
         """Columns of every layer's output."""
 
-    # -- what follows from it ---------------------------------------------------------------
+    # -- derived ----------------------------------------------------------------------------
 
     @property
     def one_mask(self) -> bool:
-        """Whether some dropout has one mask for all columns: samples cannot go side by side."""
+        """Whether some dropout has one mask for all columns, so that samples cannot share a
+        batch."""
         return bool(self.rates.embedding or self.rates.weight)
 
     @property
     def activations(self) -> int:
-        """Numbers that a token needs in memory on its way, roughly."""
+        """Approximate memory of a token in the forward pass, in numbers."""
         return 8 * sum(self.widths)
 
     def detached(self, state: State) -> State:
@@ -109,7 +109,7 @@ class LanguageModel(Model, ABC):
         """Summed -ln p(target | x) in nats, differentiable; x: (..., H), targets: (...).
 
         With x (..., D, H), p is the mean over D dropout samples. A target of -1 does not count.
-        counts: how much each target counts, shaped like them; none: 1. sizes: of packed sentences,
+        counts: the weight of each target, shaped like them; none: 1. sizes: of packed sentences,
         how many rows each step has.
         """
         return self.softmax.nll_sum(x, targets, self.embedding, counts, sizes)

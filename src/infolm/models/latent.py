@@ -1,8 +1,8 @@
-"""Latent codes: distributions over them given a sentence, and what a decoder reads of them.
+"""Latent codes: their distributions given a sentence, and the decoder's input.
 
 A code is Gaussian, categorical or quantised. Each kind is a config, a distribution q(z | x) of the
-codes of B sentences together with its prior, and a module that makes the one from an encoder's
-vector and turns codes into what the decoder reads.
+codes of B sentences with its prior, and a module that computes q from an encoder's vector and the
+decoder's input from codes.
 """
 
 import math
@@ -27,25 +27,25 @@ from infolm.registry import with_kind
 from infolm.section import Section
 
 IDLE = 0.1
-"""An entry of a codebook chosen less than this share of its like begins anew."""
+"""An entry of a codebook used less than this share of the mean is reset."""
 
 
 class GaussianConfig(Section):
     """A Gaussian code with a diagonal covariance; the prior is N(0, 1)."""
 
     classes: ClassVar[int] = 0
-    """Of each variable: a Gaussian code has none."""
+    """Classes per variable; a Gaussian code has none."""
     middle: ClassVar[str] = "mean"
-    """What the code in the middle of q(z | x) is called."""
+    """The name of the central code of q(z | x)."""
     certain: ClassVar[bool] = False
-    """Whether q(z | x) has one code alone."""
+    """Whether q(z | x) has only one code."""
     kind: Literal["gaussian"] = "gaussian"
     size: int = Field(128, ge=1, description="dimensions of z")
     least_log_variance: float = Field(
         -10.0, description="floor of ln sigma^2; the loss of mim has no minimum without one"
     )
     batch_norm: float | None = Field(
-        None, gt=0, description="deviation that batch normalisation gives the means; none: off"
+        None, gt=0, description="standard deviation of the means by batch normalisation; none: off"
     )
 
     @property
@@ -55,7 +55,7 @@ class GaussianConfig(Section):
 
     @property
     def words(self) -> str:
-        """What a code is, in words."""
+        """A description of the code."""
         return f"a code of {self.size:,} dimension{'s'[: self.size != 1]}"
 
     @property
@@ -77,7 +77,7 @@ class CategoricalConfig(Section):
     kind: Literal["categorical"] = "categorical"
     variables: int = Field(8, ge=1, description="categorical variables of z")
     classes: int = Field(10, ge=2, description="classes of each")
-    embedding: int = Field(128, ge=1, description="size of what the decoder reads of z")
+    embedding: int = Field(128, ge=1, description="size of the decoder's input for z")
 
     @property
     def width(self) -> int:
@@ -165,7 +165,7 @@ NORMAL = StandardNormal()
 
 
 class Uniform(NamedTuple):
-    """Every code of L variables with C classes each as likely as any other."""
+    """Uniform over all codes of L variables with C classes."""
 
     variables: int
     classes: int
@@ -222,7 +222,7 @@ class Posterior(NamedTuple):
 
     @property
     def prior(self) -> Prior:
-        """What the model was trained with."""
+        """The prior that the model was trained with."""
         return NORMAL
 
     @property
@@ -232,22 +232,22 @@ class Posterior(NamedTuple):
 
     @property
     def places(self) -> Tensor:
-        """Where sentences are among codes: vectors, or the numbers of classes."""
+        """The positions of sentences among codes: vectors, or class numbers."""
         return self.mean
 
     @property
     def certain(self) -> bool:
-        """Whether q(z | x) has one code alone."""
+        """Whether q(z | x) has only one code."""
         return False
 
     @property
     def over_classes(self) -> "Categories | None":
-        """q(z | x) as a distribution of classes; a Gaussian code has none."""
+        """q(z | x) as a distribution of classes; None for a Gaussian code."""
         return None
 
     @property
     def gaussian(self) -> "Posterior | None":
-        """q(z | x) as a Gaussian; a code of classes has none."""
+        """q(z | x) as a Gaussian; None for a code of classes."""
         return self
 
     @property
@@ -383,7 +383,7 @@ class Categories(NamedTuple):
         return Categories(self.log_probs[numbers])
 
     def widened(self, scale: float) -> "Categories":
-        """As it is: classes have no width."""
+        """Unchanged: classes have no width."""
         return self
 
     def drawn(self, count: int, generator: torch.Generator) -> Tensor:
@@ -404,9 +404,9 @@ class Categories(NamedTuple):
 
 
 class Quantised(NamedTuple):
-    """The code of a VQ-VAE, q(z | x) being certain of it.
+    """The code of a VQ-VAE, whose q(z | x) is deterministic.
 
-    vectors (B, L, D): what the encoder made. codes (B, L): the number of the nearest entry of each
+    vectors (B, L, D): the encoder's output. codes (B, L): the number of the nearest entry of each
     variable's codebook. entries (B, L, D): that entry. classes: C. Codes are as vectors
     (..., B, L D), what the decoder reads.
     """
@@ -484,7 +484,7 @@ class Quantised(NamedTuple):
         return Quantised(*sides, self.classes)
 
     def widened(self, scale: float) -> "Quantised":
-        """As it is: there is one code."""
+        """Unchanged: there is one code."""
         return self
 
     def drawn(self, count: int, generator: torch.Generator) -> Tensor:
@@ -502,8 +502,8 @@ Proposal = Posterior | Categories | Quantised
 class GaussianLatent(nn.Module):
     """q(z | x) = N(A h + a, diag exp(max(B h + b, least_log_variance))); the decoder reads z.
 
-    With `batch_norm` the means are normalised over the batch and scaled to that deviation, with a
-    shift that is learnt (Zhu et al. 2020, "A Batch Normalized Inference Network Keeps the KL
+    With `batch_norm` the means are normalised over the batch and scaled to that standard deviation,
+    with a learnt shift (Zhu et al. 2020, "A Batch Normalized Inference Network Keeps the KL
     Vanishing Away"); outside training by running averages.
     """
 
@@ -519,7 +519,7 @@ class GaussianLatent(nn.Module):
             self.norm.weight.requires_grad_(False)
 
     def forward(self, h: Tensor) -> Posterior:
-        """h: (B, inputs), what the encoder made of B sentences."""
+        """h: (B, inputs), the encoder's output for B sentences."""
         mean, log_variance = wide(self.mean(h)), wide(self.log_variance(h))
         if self.norm is not None:
             # Over the batch of all processes; outside training each row is by itself.
@@ -528,7 +528,7 @@ class GaussianLatent(nn.Module):
         return Posterior(mean, log_variance.clamp(min=self.config.least_log_variance))
 
     def read(self, z: Tensor) -> Tensor:
-        """What the decoder reads of z, (..., width)."""
+        """The decoder's input for z, (..., width)."""
         return z
 
     def code(self, places: Tensor) -> Tensor:
@@ -539,7 +539,7 @@ class GaussianLatent(nn.Module):
 class CategoricalLatent(nn.Module):
     """q(z_l | x) = softmax(A_l h + a_l); the decoder reads the sum of the classes' embeddings.
 
-    A sum, behind which every decoder has a matrix, loses nothing on the embeddings side by side.
+    Since every decoder then applies a matrix, a sum loses nothing compared with concatenation.
     """
 
     def __init__(self, config: CategoricalConfig, inputs: int) -> None:
@@ -570,8 +570,8 @@ class CategoricalLatent(nn.Module):
 class QuantisedLatent(nn.Module):
     """z_l = the entry nearest to A_l h + a_l in the codebook of variable l.
 
-    The codebook is no weight: its entries are running means of the vectors that chose them
-    (van den Oord et al. 2017, appendix A.1), which `follow` moves on.
+    The codebook is not trained by gradient: its entries are running means of the vectors that chose
+    them (van den Oord et al. 2017, appendix A.1), which `follow` updates.
     """
 
     codebook: Tensor
@@ -614,9 +614,9 @@ class QuantisedLatent(nn.Module):
         """n_lc <- decay n_lc + (1 - decay) |{x: z_l(x) = c}|, likewise the sums of the vectors;
         an entry is their quotient.
 
-        One that is idle, its n below a tenth of the mean, begins anew at a vector of this batch
-        drawn at random (Dhariwal et al. 2020, "Jukebox", section 3.1), with a mean n. So the first
-        batch brings all entries among the vectors, where else they would hardly be chosen.
+        An idle entry, with n below a tenth of the mean, is reset to a random vector of this batch
+        (Dhariwal et al. 2020, "Jukebox", section 3.1), with a mean n. So the first batch moves all
+        entries among the vectors; otherwise they would hardly be chosen.
         """
         vectors, codes = together(found.vectors), together(found.codes)
         chosen = functional.one_hot(codes, self.config.classes).to(self.codebook)  # (B, L, C)
@@ -652,7 +652,7 @@ _MODULES: dict[str, Any] = {
 
 
 def build_latent(config: AnyLatentConfig, inputs: int) -> Latent:
-    """The module that `config` describes, behind a vector of `inputs` columns."""
+    """The module that `config` describes, for a vector of size `inputs`."""
     module: Latent = _MODULES[config.kind](config, inputs)
     return module
 
@@ -696,5 +696,5 @@ class LatentModel(Model, ABC):
     def log_likelihood(self, z: Tensor, batch: SentenceBatch, own: bool = False) -> Tensor:
         """ln p(x | z) of K codes of each text, z (K, B, ...) -> (K, B), differentiable.
 
-        own: every code has dropout masks of its own; else those of a text share theirs.
+        own: every code has its own dropout masks; otherwise the codes of a text share them.
         """

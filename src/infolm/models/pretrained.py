@@ -1,8 +1,7 @@
-"""Between an encoder and the folder of a BERT: `config.json` and `model.safetensors`.
+"""Loading and saving an encoder as the folder of a BERT: `config.json` and `model.safetensors`.
 
-A folder to start from is one of the public BERTs, or what `transformers` saved. Its tensors have
-the names below, or those without the prefix "bert."; old ones say gamma and beta where new ones say
-weight and bias.
+A folder to start from is a public BERT, or one saved by `transformers`. Its tensors have the names
+below, with or without the prefix "bert."; old ones have gamma and beta instead of weight and bias.
 
 | there | here |
 | --- | --- |
@@ -10,8 +9,8 @@ weight and bias.
 | cls.predictions.transform.dense, .LayerNorm | head.dense, head.norm |
 | cls.predictions.bias | head.bias |
 
-The pooler and the classifier of sentence pairs have no place here and are left. The output table,
-cls.predictions.decoder, is the input table.
+The pooler and the classifier of sentence pairs are not used here and are left out. The output
+table, cls.predictions.decoder, is the input table.
 """
 
 from pathlib import Path
@@ -38,17 +37,17 @@ HEAD = {
 
 
 def load_pretrained(folder: Path, model: Encoder) -> str:
-    """Copy the weights of the BERT in `folder` into an encoder of its sizes; says what was taken.
+    """Copy the weights of the BERT in `folder` into an encoder of its sizes; returns a message.
 
-    Where the encoder has a word head and the folder has none, or one with an output table of its
-    own, the head stays as it is.
+    If the encoder has a word head and the folder has none, or one with its own output table, the
+    head keeps its initial weights.
     """
     found, own = _renamed(_tensors(folder)), model.state_dict()
     table = found.get(WORDS, torch.empty(0))
     if len(table) not in (0, model.vocabulary):
         raise InfolmError(
             f"{folder} has the vectors of {len(table):,} word pieces and a vocabulary of "
-            f"{model.vocabulary:,}: bring the vocabulary that belongs to the model"
+            f"{model.vocabulary:,}: give the vocabulary that belongs to the model"
         )
     head = {name for name in own if name.startswith("head.")}
     fresh = {name for name in own if not name.startswith("transformer.")}
@@ -65,7 +64,7 @@ def load_pretrained(folder: Path, model: Encoder) -> str:
     model.load_state_dict(own | {name: found[name] for name in own.keys() - fresh})
     if not head:
         return f"starting from {folder}"
-    lacking = "; it has no head that predicts words, so that begins anew"
+    lacking = "; it has no head that predicts words, so the head starts untrained"
     return f"starting from {folder}{lacking if fresh else ', with its head that predicts words'}"
 
 
@@ -104,8 +103,8 @@ def _renamed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 def as_transformers(model: Encoder, words: bool = True) -> "PreTrainedModel":
     """The encoder as a model of `transformers`, to be saved.
 
-    A BERT with a word head is a `BertForMaskedLM`, unless it is to be without `words`; any other a
-    `BertModel`. An XLNet is an `XLNetModel`: its word head stays behind, as `XLNetLMHeadModel` has
+    A BERT with a word head is a `BertForMaskedLM`, unless without `words`; any other is a
+    `BertModel`. An XLNet is an `XLNetModel`: its word head is left out, as `XLNetLMHeadModel` has
     no place for the layer between the last hidden one and the words.
     """
     from transformers import BertForMaskedLM, BertModel

@@ -34,10 +34,10 @@ class DropoutConfig(Section):
     embedding: Rate = Field(0.0, description="whole words of the embedding matrix")
     input: Rate = Field(0.0, description="the embedded words")
     hidden: Rate = Field(
-        0.0, description="each layer's output, where a layer, or a sum but skip-raw's, reads"
+        0.0, description="each layer's output, as read by the next layer or a sum (not skip-raw's)"
     )
-    state: Rate = Field(0.0, description="the state that the matrices read, one mask over time")
-    output: Rate = Field(0.0, description="what the softmax reads")
+    state: Rate = Field(0.0, description="the state as read by the matrices, one mask over time")
+    output: Rate = Field(0.0, description="the softmax's input")
     locked: bool = Field(
         True, description="input, hidden, output: one mask over time, or a new one each step"
     )
@@ -48,11 +48,11 @@ class MogrifierConfig(Section):
 
     rounds: int = Field(0, ge=0, description="r; 0: none")
     rank: int = Field(0, ge=0, description="k of the matrices; 0: full")
-    zigzag: bool = Field(True, description="each gate reads what the one before has made")
+    zigzag: bool = Field(True, description="each gate reads the result of the one before")
     gate: GateKind = Field(
         "linear",
-        description="what is in a gate's sigmoid: linear (eq. 2.2), affine: with a bias, constant: "
-        "the bias alone, a learnt scale",
+        description="inside a gate's sigmoid: linear (eq. 2.2), affine: with a bias, constant: "
+        "only the bias, a learnt scale",
     )
 
 
@@ -61,17 +61,18 @@ class SoftmaxConfig(Section):
 
     experts: int = Field(1, ge=1, description="softmaxes of the mixture; 1: a plain softmax")
     bias: Literal["uniform", "unigram"] = Field(
-        "uniform", description="the words' biases at first: small, or ln of their frequencies"
+        "uniform", description="the words' initial biases: small, or ln of their frequencies"
     )
 
 
 class ProjectedSoftmaxConfig(SoftmaxConfig):
-    """The same for a model whose output may be projected before the words' vectors read it."""
+    """The same for a model whose output may be projected before the softmax."""
 
     dropout: Rate = Field(
         0.0,
-        description="of the latent vectors: what the mixture's experts, or the projection to the "
-        "embedding's size, make of the output; one mask over time if model.dropout.locked",
+        description="dropout of the latent vectors: the output of the mixture's experts, or of "
+        "the projection "
+        "to the embedding's size; one mask over time if model.dropout.locked",
     )
     projected: bool = Field(
         False,
@@ -80,7 +81,7 @@ class ProjectedSoftmaxConfig(SoftmaxConfig):
 
 
 class LayersConfig(Section):
-    """Recurrent layers, one on the other."""
+    """A stack of recurrent layers."""
 
     cell: CellName = Field("lstm", description="the recurrent cell")
     mogrifier: MogrifierConfig = MogrifierConfig()
@@ -95,7 +96,7 @@ class LayersConfig(Section):
     )
     connections: Connections = Field(
         "stacked",
-        description="how the layers are joined; skip and residual sum the outputs behind their "
+        description="how the layers are joined; skip and residual sum the outputs after their "
         "dropout, skip-raw before it",
     )
     hidden: int = Field(1150, ge=1, description="size of the layers")
@@ -131,12 +132,12 @@ class RecurrentConfig(LayersConfig, ModelConfig):
     capability = "language"
     kind: Literal["recurrent"] = "recurrent"
     embedding: int = Field(400, ge=1, description="size of the embedding")
-    hidden: int = Field(1150, ge=1, description="size of the layers (stacked: but the last)")
+    hidden: int = Field(1150, ge=1, description="size of the layers (stacked: except the last)")
     last_hidden: int | None = Field(
         None, ge=1, description="stacked: size of the last layer; none: the embedding's"
     )
     parameters: Annotated[int | None, BeforeValidator(count)] = Field(
-        None, ge=1, description="weights at most, such as 24M: decides `hidden` and `embedding`"
+        None, ge=1, description="maximum parameters, such as 24M: decides `hidden` and `embedding`"
     )
     embedding_ratio: float = Field(
         1.0, ge=0, description="with `parameters`: embedding / hidden; from 1 on they are equal"
@@ -266,7 +267,7 @@ def build_cell(config: LayersConfig, inputs: int, hidden: int, rates: Rates) -> 
         if options.rank > min(inputs, hidden):
             raise InfolmError(
                 f"model.mogrifier.rank is {options.rank}, above the size of what it gates "
-                f"({inputs} inputs, {hidden} units): lower it, or take 0 for full rank"
+                f"({inputs} inputs, {hidden} units): lower it, or set 0 for full rank"
             )
         mogrifier = Mogrifier(
             inputs, hidden, options.rounds, options.rank, options.zigzag, options.gate
@@ -282,8 +283,8 @@ def build_cell(config: LayersConfig, inputs: int, hidden: int, rates: Rates) -> 
 
 
 def within_budget(config: C, build: Callable[[C], nn.Module]) -> C:
-    """`config` with the largest `hidden` (and the `embedding` that goes with it) whose model has
-    at most `config.parameters` weights; itself where there is no budget."""
+    """`config` with the largest `hidden` (and the `embedding` that goes with it) whose model has at
+    most `config.parameters` parameters; `config` itself if there is no budget."""
     budget = config.parameters
     if budget is None:
         return config
@@ -304,11 +305,11 @@ def within_budget(config: C, build: Callable[[C], nn.Module]) -> C:
     least = weights(1)
     if least > budget:
         raise InfolmError(
-            f"model.parameters is {budget:,}, but the smallest such model has {least:,} weights: "
+            f"model.parameters is {budget:,}, but the smallest such model has {least:,}: "
             "raise it, or lower data.vocabulary"
         )
-    # A layer has a matrix of hidden x hidden at least. The number of weights is nearly the square
-    # of a linear function, so its root is interpolated: a few models are built, not a dozen.
+    # A layer has at least a matrix of hidden x hidden. The number of parameters is nearly the
+    # square of a linear function, so its root is interpolated: a few models are built, not a dozen.
     low, high = 1, math.isqrt(budget) + 1
     at_low, at_high, goal = (math.sqrt(n) for n in (least, weights(high), budget))
     while high - low > 1:

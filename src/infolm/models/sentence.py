@@ -49,16 +49,16 @@ class SentenceConfig(ModelConfig):
     embedding: int = Field(300, ge=1, description="size of the embedding, which both sides share")
     embedding_start: Literal["uniform", "normal"] = Field(
         "uniform",
-        description="the vectors that both sides read begin as U(-0.1, 0.1) or as N(0, 1)",
+        description="initial embedding: U(-0.1, 0.1) or N(0, 1)",
     )
     latent: LatentConfig = GaussianConfig()
     encoder: CoderConfig = CoderConfig()
     bidirectional: bool = Field(
-        False, description="the encoder also reads forwards, and the mean of both is its result"
+        False, description="the encoder also reads forwards, and its result is the mean of both"
     )
     decoder: CoderConfig = CoderConfig()
     start: Literal["code", "zeros"] = Field(
-        "code", description="the decoder's first state; it reads z at every step in any case"
+        "code", description="the decoder's initial state; it reads z at every step in any case"
     )
     tied: bool = Field(False, description="the softmax shares the embedding's weights")
     softmax: SoftmaxConfig = SoftmaxConfig()
@@ -94,13 +94,13 @@ class SentenceModel(LatentModel):
         decoder    d_0 = C v + c or 0,   d_t = g([embedding of w_{t-1}; v], d_{t-1}),   w_0 = <eos>
                    p(w_t | w_{<t}, z) = softmax(d_t)
 
-    with v what the latent's module has the decoder read of z, of Gaussian codes z itself. So
+    with v the decoder's input for z; for Gaussian codes z itself. So
     p(x | z) is a distribution over all sentences, each ended by its <eos>. h and d are the whole
     states: of an LSTM both its tensors, of several layers all of them. Both sides read one
-    embedding. It begins as U(-0.1, 0.1), or with `embedding_start` normal as N(0, 1), so that an
-    encoder's first codes already differ by the words read. A tied softmax would then begin with
-    logits as wide as sqrt(E); there the matrix is N(0, 1/E), and what is read of it is sqrt(E)
-    times as large (as in Vaswani et al. 2017, section 3.4).
+    embedding. It starts as U(-0.1, 0.1), or with `embedding_start` normal as N(0, 1), so that an
+    encoder's first codes already differ by the words read. A tied softmax would then start with
+    logits as wide as sqrt(E); there the matrix is N(0, 1/E), and its rows are scaled by sqrt(E)
+    when read (as in Vaswani et al. 2017, section 3.4).
 
     Sentences come as packed rows, the longest first: see `data.sentences.SentenceBatch`.
     """
@@ -108,7 +108,7 @@ class SentenceModel(LatentModel):
     ends = True
     """Whether the <eos> of a sentence is predicted, and counts as a token."""
     former_names = dict.fromkeys(("mean.", "log_variance.", "norm."), "latent.")
-    """What weights' names began with in runs of before, and what now stands before that."""
+    """Prefixes of weights' names in older runs, and what now precedes them."""
 
     def __init__(self, config: SentenceConfig, vocabulary: int) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class SentenceModel(LatentModel):
         sizes: Sequence[int],
         code: Callable[[Any], Tensor],
     ) -> Coded:
-        """Sentences through a code of each and back; `code` chooses it from the posterior."""
+        """Encode and decode sentences; `code` chooses a code from the posterior."""
         posterior = self.encode(read, sizes)
         z = code(posterior)
         return Coded(posterior, z, self.decode(z, inputs, sizes))
@@ -170,7 +170,7 @@ class SentenceModel(LatentModel):
     def decode(
         self, z: Tensor, inputs: Tensor, sizes: Sequence[int], copies: int = 1, own: bool = False
     ) -> Tensor:
-        """What the softmax reads, (N K, H), for each row of `inputs` (N,) given codes (B K, ...).
+        """The softmax's input, (N K, H), for each row of `inputs` (N,) given codes (B K, ...).
 
         copies: K codes of each sentence, in z one after the other; so are the K rows for a row of
         `inputs`. The dropout masks of a sentence are the same for all its codes (Melis 2023,

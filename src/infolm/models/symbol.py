@@ -1,7 +1,7 @@
 """A model of single symbols with a latent code: the synthetic task of Melis (2023, section 5.7.1).
 
-It asks for nothing but inference: a symbol of V is drawn uniformly, its likelihood is at best 1/V
-with or without a code, and a code can tell all of it.
+It tests only inference: a symbol of V is drawn uniformly, its likelihood is at best 1/V with or
+without a code, and a code can identify it completely.
 """
 
 import math
@@ -47,7 +47,7 @@ class SymbolModel(LatentModel):
 
     Biases are left out here. Where a code is embedded first, t = tanh(E v) of its embedding v: the
     decoder has one layer less (Melis 2023, section 5.7.1). Lines come as packed rows, as a
-    sentence model's do; their <eos> is certain, and no token.
+    sentence model's do; their <eos> is certain, and not a token.
     """
 
     ends = False
@@ -88,7 +88,7 @@ class SymbolModel(LatentModel):
     def log_likelihood(self, z: Tensor, batch: SentenceBatch, own: bool = False) -> Tensor:
         """ln p(x | z) of K codes of each line, z (K, B, ...) -> (K, B), differentiable.
 
-        own: of dropout masks, which there are none of.
+        own: ignored, as there are no dropout masks.
         """
         words = batch.targets[: batch.sizes[0]].expand(len(z), -1)
         hidden = self.decoder(self.latent.read(z)).flatten(0, 1)

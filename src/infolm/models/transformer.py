@@ -26,11 +26,11 @@ from infolm.nn.softmax import Softmax
 from infolm.section import count
 
 BASE = 10_000.0
-"""Of the rotary angles: the slowest pair of columns turns once in 2 pi BASE positions."""
+"""Base of the rotary angles: the slowest pair of columns turns once in 2 pi BASE positions."""
 EPSILON = 1e-6
 """Added to the mean square of a normalised vector."""
 DEVIATION = 0.02
-"""Standard deviation of the normal distribution that matrices begin with."""
+"""Standard deviation of the initial matrices."""
 
 Memory = Tensor
 """Keys and values of one layer: (S, B, 2, heads, D), the newest position last, keys not yet turned
@@ -43,8 +43,8 @@ ones. None: all of them."""
 class TransformerDropoutConfig(DropoutConfig):
     """Rates of the dropouts; 0 switches one off."""
 
-    hidden: Rate = Field(0.0, description="what a layer's two halves add to the sum")
-    state: Rate = Field(0.0, description="the weights of attention")
+    hidden: Rate = Field(0.0, description="the outputs of a layer's two halves")
+    state: Rate = Field(0.0, description="the attention weights")
 
 
 @MODELS.register
@@ -54,23 +54,25 @@ class TransformerConfig(ModelConfig):
     capability = "language"
     shards = True
     kind: Literal["transformer"] = "transformer"
-    hidden: int = Field(256, ge=2, description="columns of every layer and of the word vectors")
-    layers: int = Field(4, ge=1, description="of attention and feed-forward")
-    heads: int = Field(4, ge=1, description="of attention; hidden is a multiple of twice as many")
+    hidden: int = Field(256, ge=2, description="size of every layer and of the word vectors")
+    layers: int = Field(4, ge=1, description="layers of attention and feed-forward")
+    heads: int = Field(
+        4, ge=1, description="attention heads; hidden must be a multiple of twice their number"
+    )
     inner: int | None = Field(
-        None, ge=1, description="columns inside a feed-forward half; none: 8/3 of hidden"
+        None, ge=1, description="size inside a feed-forward half; none: 8/3 of hidden"
     )
     context: int = Field(
-        256, ge=1, description="tokens that a token can see, itself included, across cuts"
+        256, ge=1, description="tokens that a token can see, including itself, across chunks"
     )
     parameters: Annotated[int | None, BeforeValidator(count)] = Field(
-        None, ge=1, description="at most so many, such as 24M: decides `hidden`"
+        None, ge=1, description="maximum parameters, such as 24M: decides `hidden`"
     )
     tied: bool = Field(True, description="the softmax shares the embedding's weights")
     softmax: SoftmaxConfig = SoftmaxConfig()
     dropout: TransformerDropoutConfig = TransformerDropoutConfig()
     activation_checkpointing: bool = Field(
-        False, description="compute the layers again in the backward pass, for want of memory"
+        False, description="recompute the layers in the backward pass, to save memory"
     )
 
     @model_validator(mode="after")
@@ -93,7 +95,7 @@ class TransformerConfig(ModelConfig):
         return "Transformer"
 
     def _within_budget(self, vocabulary: int) -> "TransformerConfig":
-        """With the largest `hidden` whose model has at most `parameters`, if that is given."""
+        """The section with the largest `hidden` whose model has at most `parameters`, if given."""
         if self.parameters is None:
             return self
 
@@ -120,8 +122,7 @@ class TransformerConfig(ModelConfig):
 def rotate(x: Tensor, positions: Tensor) -> Tensor:
     """Turn each pair of columns (j, j + D/2) of x (S, ..., D) by position x BASE^(-2j/D).
 
-    So the product of a query and a key depends on how far apart they are, and not on where (Su et
-    al. 2021).
+    So the product of a query and a key depends only on their distance (Su et al. 2021).
     """
     half = x.shape[-1] // 2
     speed = BASE ** (-torch.arange(half, device=x.device, dtype=torch.float64) / half)
@@ -165,7 +166,7 @@ class Block(nn.Module):
         self.inner_norm = nn.RMSNorm(hidden, EPSILON)
         self.gate_and_inner = nn.Linear(hidden, 2 * inner, bias=False)
         self.inner_output = nn.Linear(inner, hidden, bias=False)
-        # What each layer adds is the smaller, the more add to the sum (Radford et al. 2019).
+        # The more layers, the smaller each one's initial output (Radford et al. 2019).
         for linear in (self.attention_output, self.inner_output):
             nn.init.normal_(linear.weight, std=DEVIATION / math.sqrt(2 * config.layers))
         for linear in (self.queries_keys_values, self.gate_and_inner):
@@ -328,7 +329,7 @@ class Transformer(LanguageModel):
 
 
 def _drawn_again() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Around a layer that is computed, and around the same when it is computed again."""
+    """The contexts of a layer's computation, and of its recomputation."""
     return nullcontext(), drawing_again()
 
 

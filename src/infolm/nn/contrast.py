@@ -2,9 +2,9 @@
 
     InfoNCE = E[ f(a, b) - ln sum_{b' in B} exp f(a, b') ] + ln |B|  <=  I(a; b),  ln |B|
 
-with f(a, b) = g_psi(b) . g_omega(a) and B the positive b and others. What differs between the
-objectives is what a and b are, and whether B is all there is (then the bound is the log-likelihood
-of a softmax, but for the constant) or a sample.
+with f(a, b) = g_psi(b) . g_omega(a) and B the positive b and others. The objectives differ in a and
+b, and in whether B is the whole set (then the bound is the log-likelihood of a softmax, up to a
+constant) or a sample.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from torch import Tensor
 from infolm.nn.softmax import block_elements
 
 LOG_ZERO = -1e30
-"""Stands for ln 0 where all of a sum may be 0: of -inf alone the gradient is no number."""
+"""Used as ln 0 where a whole sum may be 0: with only -inf the gradient would be nan."""
 
 Weights = Callable[[slice], Tensor]
 """For some rows of anchors: ln of how often each candidate counts, (rows, M)."""
@@ -32,8 +32,8 @@ def log_sum_exp(
     """ln sum_j w_ij exp(a_i . b_j + bias_j), (N,), for anchors (N, D) and candidates (M, D).
 
     No more than `block` of the N M scores are ever in memory; none: as many as the softmax holds.
-    Beyond that the backward pass makes them again, block by block. bias: (M,). In single precision
-    at least, in which the encoder need not have computed.
+    Beyond that the backward pass recomputes them, block by block. bias: (M,). Computed at least in
+    single precision, even if the encoder used less.
     """
     anchors, candidates = wide(anchors), wide(candidates)
     block = block or block_elements(anchors.device, anchors.itemsize)
@@ -44,7 +44,7 @@ def log_sum_exp(
 
 
 def wide(vectors: Tensor) -> Tensor:
-    """In single precision if they had less."""
+    """At least in single precision."""
     return vectors.to(torch.promote_types(vectors.dtype, torch.float))
 
 

@@ -1,9 +1,9 @@
-"""Random numbers of a part of a batch, as the whole batch would have them.
+"""Random numbers of a part of a batch, equal to those of the whole batch.
 
-Where a batch is divided among processes, or read part by part, every mask and every code is drawn
-for the whole batch, from a generator that all parts share, and a part takes those of its columns.
-So the parts together do what one process does with the whole. What has another shape than the
-batch's columns is drawn from PyTorch's own generator, which differs from process to process.
+If a batch is divided among processes, or read part by part, every mask and every code is drawn for
+the whole batch, from a generator that all parts share, and a part takes those of its columns. So
+the parts together do what one process does with the whole. Numbers without the batch's column
+dimension are drawn from PyTorch's own generator, which differs between processes.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +35,7 @@ _present: ContextVar[Part | None] = ContextVar("part", default=None)
 
 @contextmanager
 def drawing(part: Part | None) -> Iterator[None]:
-    """Inside, random numbers are those of a part; None: those of a batch that is whole."""
+    """Inside, random numbers are those of a part; None: those of a whole batch."""
     token = _present.set(part)
     try:
         yield
@@ -44,8 +44,8 @@ def drawing(part: Part | None) -> Iterator[None]:
 
 
 def drawing_again() -> AbstractContextManager[None]:
-    """Inside, later, random numbers are drawn as they are from here on now: for activations that
-    are computed again in the backward pass. PyTorch's own generator is left to PyTorch."""
+    """A context that later repeats the random numbers drawn from now on, for activations recomputed
+    in the backward pass. PyTorch restores its own generator."""
     part = _present.get()
     before = {} if part is None else _states(part)
 
@@ -76,7 +76,7 @@ def _set(part: Part, states: dict[str, Tensor]) -> None:
 
 @contextmanager
 def side_by_side(copies: int) -> Iterator[None]:
-    """Inside, so many copies of the batch's columns stand side by side, one copy after another."""
+    """Inside, the batch consists of several copies of its columns, one copy after another."""
     part = _present.get()
     if part is None or copies == 1:
         yield

@@ -1,8 +1,8 @@
 """The dropouts of AWD-LSTM (Merity et al. 2017, sections 2, 4.2 and 4.3) and of the Mogrifier
 (Melis 2023, section 4.2), as pure functions.
 
-All are inverted dropouts: what survives is divided by 1 - p, so that evaluation needs no
-rescaling. With p = 0, or outside training, each is the identity and draws no random number.
+All are inverted dropouts: kept values are divided by 1 - p, so evaluation needs no rescaling. With
+p = 0, or outside training, each is the identity and draws no random number.
 """
 
 import math
@@ -53,10 +53,10 @@ class Rates:
 def mask(
     shape: Sequence[int], p: float, like: Tensor, copies: int = 1, dim: int | None = None
 ) -> Tensor:
-    """Independent entries, 0 with probability p and else 1 / (1 - p), of the type of `like`.
+    """Independent entries, 0 with probability p and otherwise 1 / (1 - p), of the type of `like`.
 
-    copies: so many rows that follow each other, copies of one, have the same entries. dim: that of
-    the batch's columns, if they have entries of their own; see `nn.draws`.
+    copies: this many consecutive rows, copies of one, have the same entries. dim: the dimension of
+    the batch's columns, if they have separate entries; see `nn.draws`.
 
     Each takes 32 random bits, so p is met to 2^-32. PyTorch's own Bernoulli numbers cost several
     times as much on CPUs, where a matrix of weights to be masked is millions of them.

@@ -1,8 +1,8 @@
-"""Rows of all the processes that train together, each on its part of a batch.
+"""Gathering rows from all processes, each of which has its part of a batch.
 
-What is told apart in a batch may lie in any process. Each process' loss is its share of the whole
-batch's, so that losses, and the gradients of weights, are summed over the processes; the gradient
-by gathered rows is that of the sum, and goes back to where the rows came from.
+The candidates of a contrastive loss may lie in any process. Each process' loss is its share of the
+whole batch's, so losses and parameter gradients are summed over the processes; the gradient of
+gathered rows is that of the sum, and goes back to the rows' process.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from torch import Tensor, distributed
 
 
 def processes() -> tuple[int, int]:
-    """The number of this process, and how many there are: (0, 1) where there is but one."""
+    """The rank of this process and their number: (0, 1) for a single one."""
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     return 0, 1
@@ -21,9 +21,8 @@ def processes() -> tuple[int, int]:
 def gather(rows: Tensor) -> Tensor:
     """The rows of all processes, one process after another, (n_1 + ... + n_W, ...).
 
-    Each may have its own number of rows (n, ...), all else is alike. The gradient of the sum of
-    what all processes make of the result goes back to where the rows came from. One process: the
-    rows themselves.
+    Each may have its own number of rows (n, ...); other dimensions are equal. The gradient of the
+    sum of all processes' losses goes back to the rows' process. One process: the rows themselves.
     """
     return rows if processes()[1] == 1 else _Gather.apply(rows)
 

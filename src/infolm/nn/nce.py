@@ -1,4 +1,4 @@
-"""Noise-contrastive estimation: a loss over a vocabulary that looks at few of its words.
+"""Noise-contrastive estimation: a loss over a vocabulary that needs only few of its words.
 
 A model's scores s(w) = W_w y + b_w are compared on the target and on k words drawn from a noise
 distribution q, as the logarithms of ratios
@@ -55,19 +55,20 @@ def ranking_loss(target: Tensor, noise: Tensor) -> Tensor:
     """sum_n -ln(exp(d_n) / (exp(d_n) + sum_j exp(d_nj))): which of k + 1 words is the data?
 
     Shapes as in `binary_loss`. InfoNCE over the vocabulary, the sampled softmax; Ma & Collins
-    (2018) call it the ranking objective. Scores are found but for a constant of each context, so
-    Z is left free. Its gradient tends to that of maximum likelihood as k grows, for every Z.
+    (2018) call it the ranking objective. Scores are determined up to a constant of each context, so
+    Z is free. Its gradient tends to that of maximum likelihood as k grows, for every Z.
     """
     together = torch.cat([target[:, None], noise], 1)
     return -together.log_softmax(1)[:, 0].sum()
 
 
 def log_z(score: Tensor, noise: Tensor, targets: Tensor, words: Tensor) -> Tensor:
-    """An estimate of ln Z for each token, (N,), from the ratios that the losses have made anyway.
+    """An estimate of ln Z for each token, (N,), from the ratios that the losses compute anyway.
 
     Z = exp(s(t)) + sum_{w != t} exp(s(w)), the second part being the expectation under q of
-    exp(s(w)) / q(w), w != t, for which the noise stands: unbiased for Z, hence from below for ln Z.
-    Never below the target's own score, so the estimate of -ln p(t), ln Z - s(t), is not negative.
+    exp(s(w)) / q(w), w != t, estimated with the noise: unbiased for Z, hence too low on average for
+    ln Z. Never below the target's own score, so the estimate of -ln p(t), ln Z - s(t), is not
+    negative.
 
     score: s of the targets, (N,); noise: d of the words, (N, k); targets: (N,); words: (k,).
     """

@@ -1,14 +1,13 @@
 """The softmax over the vocabulary, or a mixture of them, without a (tokens x vocabulary) tensor.
 
-The logits of a few hundred tokens at a time are made, used and overwritten, and since the loss is
-a weighted sum of the tokens' losses, its gradient is known as soon as the logits are: it is
-computed in the forward pass, while they are still in the processor's cache. Peak memory is
-one block of logits, whatever the number of tokens; three matrix products are nine tenths of the
-time.
+The logits of a few hundred tokens at a time are computed, used and overwritten. Since the loss is a
+weighted sum of the tokens' losses, its gradient is known as soon as the logits are: it is computed
+in the forward pass, while they are still in the processor's cache. Peak memory is one block of
+logits, whatever the number of tokens; three matrix products are nine tenths of the time.
 
 A Mixture of Softmaxes and an average over dropout masks are the same sum, p = sum_c alpha_c p_c,
-and go through the same blocks: a token's components stand side by side in one block. What is
-kept for all tokens and components is their latent vectors, which are narrow.
+and use the same blocks: a token's components are in one block. Only the latent vectors, which are
+narrow, are kept for all tokens and components.
 """
 
 import math
@@ -24,7 +23,7 @@ from infolm.nn.dropout import Rates, mask
 from infolm.nn.recurrence import native
 
 Tempering = Literal["mixture", "expert"]
-"""What a temperature sharpens or flattens: the mixture, or each of its softmaxes."""
+"""Where a temperature applies: to the mixture, or to each of its softmaxes."""
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 2**22, 2**27
 """Limits of the logits held at once: 16 MB and 512 MB in single precision."""
@@ -34,14 +33,14 @@ def block_elements(device: torch.device, itemsize: int) -> int:
     """How many logits of `itemsize` bytes are held at once.
 
     On a CPU the smallest block: larger ones are no faster, and it is little beside the gradient of
-    any weight. A GPU wants larger products: 1/32 of its memory, at most a quarter of what is free,
+    any weight. A GPU needs larger products: 1/32 of its memory, at most a quarter of what is free,
     within the limits. That is a power of two, since blocks change the rounding of the sums: it
     does not follow every change of the free memory, and a run gives the same numbers again.
     """
     if device.type != "cuda":
         return SMALLEST_BLOCK
     free, total = torch.cuda.mem_get_info(device)
-    # What PyTorch keeps for itself and does not use is free for us, though not for the driver.
+    # Memory that PyTorch has reserved but does not use is free for us, though not for the driver.
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     fitting = max(1, min(total // 32, free // 4) // itemsize)
     return min(max(2 ** (fitting.bit_length() - 1), SMALLEST_BLOCK), LARGEST_BLOCK)
@@ -156,8 +155,9 @@ def _with_gradients(
 
 
 class _LogLikelihood(torch.autograd.Function):
-    """ln p(t_n) of each token, (N,), as above. What each counts in the loss is known only once all
-    are: the logits are made anew in the backward pass, which is that of the sum with these counts.
+    """ln p(t_n) of each token, (N,), as above. The weight of each in the loss is known only when
+    all are computed, so the logits are recomputed in the backward pass, which is that of the
+    weighted sum.
     """
 
     @staticmethod
@@ -216,8 +216,8 @@ class Softmax(nn.Module):
 
     In training y is dropped at the rate `rates.latent`, every expert's and every dropout sample's
     by a mask of its own: one for each column over all steps if `locked`, as in the program of Yang
-    et al., or a new one each step, as in that of Melis et al. (2020). pi is read from the x that is
-    whole. Where there is no P there is no such dropout.
+    et al., or a new one each step, as in that of Melis et al. (2020). pi is computed from the
+    undropped x. Without P there is no such dropout.
     """
 
     def __init__(

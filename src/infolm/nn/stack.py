@@ -1,4 +1,4 @@
-"""Layers of recurrent cells, one on the other."""
+"""Stacks of recurrent layers."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, cast
@@ -13,8 +13,8 @@ Connections = Literal["stacked", "skip", "skip-raw", "residual"]
 
 
 class StackOutput(NamedTuple):
-    """output (T, B, H): what the softmax reads, before its dropout. layers: what every layer put
-    out, before any dropout, (T, B, H_l) each. state: of each layer after the last step. Of packed
+    """output (T, B, H): the softmax's input, before its dropout. layers: every layer's output,
+    before any dropout, (T, B, H_l) each. state: of each layer after the last step. Of packed
     sentences, output and layers are the rows (N, H), the state that after each one's last token."""
 
     output: Tensor
@@ -23,7 +23,7 @@ class StackOutput(NamedTuple):
 
 
 def unpacked(x: Tensor | PackedSequence) -> tuple[Tensor, PackedSequence | None]:
-    """The rows themselves, and how they are packed, if they are."""
+    """The rows, and their packing, if any."""
     return (x.data, x) if isinstance(x, PackedSequence) else (x, None)
 
 
@@ -71,7 +71,8 @@ class Stack(nn.Module):
             if self.connections == "stacked" and len(layers) == len(self.cells):
                 return StackOutput(h, layers, after)
             raw = self.connections == "skip-raw"
-            if not (raw and len(layers) == len(self.cells)):  # what nobody reads is not dropped
+            # an output that is not read is not dropped
+            if not (raw and len(layers) == len(self.cells)):
                 x = self.drop(h, self.rates.hidden, self.training, sizes, copies)
             if self.connections != "stacked":
                 summand = h if raw else x

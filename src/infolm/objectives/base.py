@@ -1,4 +1,4 @@
-"""What an objective is: a bound on the quantity we care about, with every term named."""
+"""The interface of objectives: a bound on the quantity of interest, with named terms."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from infolm.registry import Registry
 from infolm.section import Section
 
 TIES = "ties"
-"""The term beside `accuracy`: the share of what it counts where the right one was tied."""
+"""The term beside `accuracy`: the share of cases in which the right one was tied."""
 
 
 @dataclass
@@ -26,10 +26,10 @@ class Estimate:
     share of the batch's, so that the losses of all parts add up to that (`data.parts.share`).
     terms: its parts by name, without gradient, each in its own natural unit; `nll` is one of them
     where the objective is the main one.
-    count: how many tokens the average is over. per: how many of whatever a term is a mean over, by
-    its name, where that is not the tokens: `count` decides how much a batch weighs in the records.
-    carry: what the objective wants back at the next batch (the hidden state of a stream). sums:
-    numbers that a `Stateful` objective is told after the step, summed over all parts.
+    count: the number of tokens averaged over. per: the number of items that a term is a mean over,
+    by its name, if these are not the tokens: `count` is the weight of a batch in the records.
+    carry: the state to pass to the next batch (the hidden state of a stream). sums: statistics for
+    a `Stateful` objective after the step, summed over all parts.
     """
 
     loss: Tensor
@@ -47,10 +47,10 @@ class Objective(Protocol):
 
 
 class Stateful(ABC):
-    """An objective with a course of its own: a weight that rises, a phase that ends.
+    """An objective with a state: a rising weight, a phase.
 
-    The loop keeps its state in checkpoints and tells it what happens. A call changes nothing: a
-    batch may come in parts.
+    The loop saves its state in checkpoints and notifies it of steps and validations. A call changes
+    nothing: a batch may come in parts.
     """
 
     @abstractmethod
@@ -63,13 +63,13 @@ class Stateful(ABC):
     def validated(
         self, events: Sequence[str], progress: float, terms: Mapping[str, float]
     ) -> list[str]:
-        """Hear what a validation found and led to, at which share of training; gives events of its
-        own. terms: the parts of the validation loss, if it has any."""
+        """Called after each validation with its events and the share of training done; returns
+        further events. terms: the parts of the validation loss, if any."""
         return []
 
     def held_out(self, model: Any) -> Mapping[str, float]:
-        """What is worth knowing of it on text that is not learnt from, by name; read at each
-        validation, with the weights that are the answer."""
+        """Its metrics on held-out text, by name; computed at each validation with the chosen
+        weights."""
         return {}
 
     @abstractmethod
@@ -80,26 +80,26 @@ class Stateful(ABC):
 
 
 class Learner(Stateful):
-    """An objective with weights and an optimiser of its own, a critic's for instance.
+    """An objective with its own parameters and optimiser, for instance a critic.
 
-    The loop steps it together with the model, and keeps it beside the best weights too.
+    The loop steps it together with the model, and saves it with the best weights.
     """
 
     @abstractmethod
     def parameters(self) -> Iterable[nn.Parameter]:
-        """Its weights, whose gradients are summed over the processes before a step."""
+        """Its parameters, whose gradients are summed over the processes before a step."""
 
     @abstractmethod
     def step(self) -> None:
-        """One step of its optimiser along the gradient that has been added up."""
+        """One step of its optimiser along the accumulated gradient."""
 
     @abstractmethod
     def discard(self) -> None:
-        """Forget that gradient."""
+        """Reset that gradient."""
 
 
 class Setup(NamedTuple):
-    """What an objective may be built from: the text, and the model where it will be trained."""
+    """The arguments for building an objective: the text, and the model on its device."""
 
     corpus: Corpus
     model: Any
@@ -107,11 +107,11 @@ class Setup(NamedTuple):
     seed: int
 
     def counts(self) -> Tensor:
-        """How often each type is in the training split, (V,)."""
+        """The count of each type in the training split, (V,)."""
         return torch.from_numpy(self.corpus.counts()).to(self.device)
 
     def word_counts(self) -> Tensor:
-        """The same of words, which the end of a line is not."""
+        """The same for words only, without <eos>."""
         return torch.from_numpy(self.corpus.word_counts()).to(self.device)
 
 
@@ -120,15 +120,16 @@ Releases = Mapping[str, Mapping[str, tuple[str, ...]]]
 
 
 class ObjectiveConfig(Section):
-    """The section of a recipe that says what is learnt. Every kind is registered.
+    """The section of a recipe that describes the objective. Every kind is registered.
 
-    needs: what the other sections must be: key -> values it may have, the usual one first. On the
-    command line an objective brings along what it needs. releases: key -> value -> keys that mean
-    nothing with that value; on the command line, that value sets them back to their defaults.
+    needs: requirements on other sections: key -> allowed values, the usual one first. On the
+    command line an objective sets what it needs. releases: key -> value -> keys without meaning for
+    that value; on the command line, that value resets them to their defaults.
     """
 
     of_all_words: ClassVar[bool] = True
-    """Whether the true word is told from all others: else losses of other settings do not compare.
+    """Whether the true word is compared with all others: otherwise losses are not comparable across
+    settings.
     """
     needs: ClassVar[Needs] = {}
     releases: ClassVar[Releases] = {}
@@ -141,17 +142,17 @@ class ObjectiveConfig(Section):
 
     @property
     def words(self) -> str:
-        """What a report calls it."""
+        """Its name in reports."""
         return f"objective {self.kind}"
 
     @classmethod
     def learns(cls, model: ModelConfig) -> bool:
-        """Whether such a model can learn by it, whatever else it needs."""
+        """Whether such a model can be trained with it, other needs aside."""
         kinds, can = cls.needs.get("model.kind"), cls.needs.get("model.capability")
         return model.kind in kinds if kinds else model.capability in (can or ())
 
     def unmet(self, recipe: Any) -> list[str]:
-        """What it needs besides `needs` and does not find, each as something to do."""
+        """Unmet requirements besides `needs`, each as an instruction."""
         return []
 
     def fault(self, recipe: Any) -> str | None:
@@ -159,7 +160,7 @@ class ObjectiveConfig(Section):
         return None
 
     def by_parts(self, model: Any) -> str:
-        """What differs where a batch is read in parts, one after another; mostly nothing."""
+        """What differs if a batch is read in parts; usually nothing."""
         return ""
 
 
@@ -178,14 +179,14 @@ class RegulariserConfig(Section):
 
     @abstractmethod
     def build(self, setup: Setup) -> tuple[Feed, Objective]:
-        """What the term reads, and what it makes of that."""
+        """The term's feed and objective."""
 
     def fault(self, recipe: Any) -> str | None:
         """Why it cannot be added to this recipe, in a sentence."""
         return None
 
     def by_parts(self, model: Any) -> str:
-        """As of an objective."""
+        """As for an objective."""
         return ""
 
 

@@ -2,10 +2,10 @@
 
     "Better Long-Range Dependency By Bootstrapping A Mutual Information Regularizer"
 
-Phase one learns to tell the sentence that follows from a random one, which bounds the mutual
-information of neighbouring sentences from below and gives the language model's own hidden states
-something to keep. Phase two, once the critic has learnt, raises that information in what the model
-itself says: it learns to go on with sentences from near by, weighted by the critic's scores.
+Phase one trains a critic to distinguish the next sentence from a random one, which bounds the
+mutual information of neighbouring sentences from below and makes the language model's hidden states
+retain it. Phase two, once the critic is trained, raises that information in the model's own text:
+the model is trained on continuations by nearby sentences, weighted by the critic's scores.
 """
 
 import math
@@ -44,11 +44,11 @@ from infolm.optimisation.optimisers import load_optimiser
 from infolm.section import Section
 
 TRIGGERED = "triggered"
-"""The event of the averager's that begins phase two."""
+"""The averager's event that starts phase two."""
 PHASE_TWO = "phase two"
-"""The event that says so."""
+"""The event at the start of phase two."""
 READ = 64
-"""Sentences that are encoded at a time where nothing is learnt."""
+"""Sentences encoded at a time outside training."""
 
 describe(
     "bmi",
@@ -76,8 +76,8 @@ describe(
         "accuracy",
         unit="share of pairs",
         better="up",
-        meaning="share of the pairs that the critic tells right",
-        axis="share of pairs\ntold right",
+        meaning="share of pairs that the critic classifies correctly",
+        axis="share of pairs\nclassified correctly",
         ignorance=0.5,
     ),
     Described(
@@ -91,7 +91,7 @@ describe(
     Described(
         "reward",
         unit="nats",
-        meaning="phase two: how much better the critic likes the drawn sentence than the true one",
+        meaning="phase two: the critic's score of the drawn sentence minus that of the true one",
         axis="",
     ),
     Described(
@@ -107,8 +107,9 @@ describe(
     EVENT,
     Described(
         PHASE_TWO,
-        meaning="from here on the model also learns sentences near the true next one, weighted by "
-        "how well the critic likes them",
+        meaning="from here on the model is also trained on sentences near the true next one, "
+        "weighted by "
+        "the critic's scores",
     ),
 )
 
@@ -118,8 +119,10 @@ class CriticConfig(Section):
 
     hidden: int = Field(BMI_HIDDEN, ge=1, description="units of its one hidden layer")
     dropout: float = Field(0.0, ge=0, lt=1, description="share of these units dropped in training")
-    learning_rate: float = Field(2e-4, gt=0, description="of a step")
-    weight_decay: float = Field(1e-6, ge=0, description="added to the gradient times the weight")
+    learning_rate: float = Field(2e-4, gt=0, description="learning rate")
+    weight_decay: float = Field(
+        1e-6, ge=0, description="times the parameter, added to the gradient"
+    )
 
 
 @REGULARISERS.register
@@ -131,33 +134,40 @@ class BmiConfig(RegulariserConfig):
 
     kind = "bmi"
     about = "mutual information of neighbouring sentences"
-    weight: float = Field(0.1, gt=0, description="of phase one beside the objective")
-    phase_two: bool = Field(True, description="BMI-full: importance-weighted RAML after a while")
+    weight: float = Field(0.1, gt=0, description="weight of phase one in the loss")
+    phase_two: bool = Field(
+        True, description="BMI-full: importance-weighted RAML in a second phase"
+    )
     phase_two_weight: float | None = Field(
         1.0,
         gt=0,
-        description="of phase two beside the objective, its weighted loss divided by all tokens of "
-        "the batch's drawn sentences; none: weight times the pairs of the batch",
+        description="weight of phase two in the loss, which is divided by all tokens of the "
+        "batch's "
+        "drawn sentences; none: weight times the pairs of the batch",
     )
     switch: float = Field(
         0.5,
         ge=0,
         le=1,
-        description="phase two begins when averaging is triggered, and at this share of training "
+        description="phase two starts when averaging is triggered, and at this share of training "
         "at the latest; 1: only then, 0: at once",
     )
     geometric: float = Field(
-        0.3, gt=0, lt=1, description="lambda: how near to the next sentence others are drawn"
+        0.3, gt=0, lt=1, description="lambda: how near the next sentence others are drawn"
     )
-    temperature: float = Field(1.0, gt=0, description="beta of the rewards; low: the best alone")
-    batch: int = Field(12, ge=2, description="pairs M of a step")
+    temperature: float = Field(
+        1.0, gt=0, description="beta of the rewards; low: only the best counts"
+    )
+    batch: int = Field(12, ge=2, description="pairs M per step")
     ends: list[str] = Field(
         default_factory=list,
         description='tokens that end a sentence besides the end of a line, such as [".", "?"]',
     )
-    longest: int = Field(250, ge=1, description="tokens of the longest sentence there may be")
+    longest: int = Field(250, ge=1, description="maximum tokens of a sentence")
     segment: int | None = Field(
-        None, ge=1, description="cut the text into stretches of so many tokens, not into sentences"
+        None,
+        ge=1,
+        description="cut the text into segments of this many tokens instead of sentences",
     )
     critic: CriticConfig = CriticConfig()
 
@@ -166,11 +176,11 @@ class BmiConfig(RegulariserConfig):
         return feed, Bmi(self, setup.model, self.held_out(setup.corpus, "valid"))
 
     def held_out(self, corpus: Corpus, split: str) -> HeldOutPairs | None:
-        """Pairs of a split that the critic is read on; None where there are too few."""
+        """Pairs of a split for measuring the critic; None if there are too few."""
         return HeldOutPairs.draw(self._cut(corpus, split), self.batch, self.segment or self.longest)
 
     def text(self, corpus: Corpus) -> Documents:
-        """The training split as the sentences that are read, none above the limit."""
+        """The sentences of the training split; refused if one is above the limit."""
         found = self._cut(corpus, "train")
         sizes = np.diff(found.bounds)
         if not self.segment and sizes.max(initial=0) > self.longest:
@@ -178,7 +188,7 @@ class BmiConfig(RegulariserConfig):
                 f"sentence {sizes.argmax() + 1:,} of the training split has {sizes.max():,} "
                 f"tokens, more than regularisers.bmi.longest, {self.longest:,}: raise that, name "
                 'tokens that end a sentence, as in regularisers.bmi.ends=\'[".", "?"]\', or '
-                "cut the text into equal stretches by regularisers.bmi.segment=40"
+                "cut the text into equal segments with regularisers.bmi.segment=40"
             )
         return found
 
@@ -273,10 +283,10 @@ def importance_weights(reward: Tensor, log_proposal: Tensor, beta: float) -> Ten
 
 
 def accuracy(positive: Tensor, negative: Tensor) -> Tensor:
-    """The share of pairs that a critic tells: (..., M), (..., M, K) -> (...,).
+    """The critic's accuracy on pairs: (..., M), (..., M, K) -> (...,).
 
-    A pair is taken for neighbours where its score is above 0. Positive and negative pairs weigh
-    alike, and a score of 0, which says nothing, counts a half.
+    A pair is taken for neighbours where its score is above 0. Positive and negative pairs have
+    equal weight, and a score of 0 counts as half.
     """
     right, wrong = (above(scores).to(scores.dtype) for scores in (positive, negative))
     return (right.mean(-1) + 1 - wrong.mean((-2, -1))) / 2
@@ -287,7 +297,7 @@ def _pairs(batch: PairBatch) -> int:
 
 
 class Reading(NamedTuple):
-    """A quantity of a critic on pairs that nothing was learnt from.
+    """A metric of a critic on held-out pairs.
 
     stderr: from the spread over groups of pairs; None where there is one group alone.
     """
@@ -350,8 +360,9 @@ class Bmi(Learner):
 
     Of the terms, `jensen_shannon` is I~, at most 0, and -2 ln 2 where D knows nothing; `mine`
     the bound on the mutual information that D gives on this batch (eq. 4); `accuracy` the share of
-    pairs that D tells, positive and negative ones weighing alike. In phase two `raml` is R,
-    `reward` the mean r, and `effective` 1 / (M sum_i w_i^2), 1 where all weights are alike.
+    pairs that D classifies correctly, with equal weight for positive and negative ones. In phase
+    two `raml` is R, `reward` the mean r, and `effective` 1 / (M sum_i w_i^2), 1 where all weights
+    are alike.
 
     held_out: pairs of the validation split, on which the first three are read at each validation.
     """
@@ -387,7 +398,7 @@ class Bmi(Learner):
         return Estimate(share(batch, _pairs) * loss, terms, _pairs(batch))
 
     def _share(self, pairs: int) -> float:
-        """What R is multiplied by in the loss, which has a weight of its own."""
+        """The factor of R in the loss, which has its own weight."""
         weight = self.config.phase_two_weight
         return 1.0 if weight is None else weight / (self.config.weight * pairs)
 
@@ -408,7 +419,7 @@ class Bmi(Learner):
             return gather(paired(self.critic, x, drawn) - paired(self.critic, x, y))
 
     def read(self, model: LanguageModel, held_out: HeldOutPairs) -> dict[str, Reading]:
-        """What the critic knows of pairs that nothing was learnt from; see `read_scores`."""
+        """The critic's metrics on held-out pairs; see `read_scores`."""
         numbers, text, device = held_out.sentences, held_out.text, model.device
         sizes = np.diff(text.bounds)[numbers]
         by_size = numbers[np.argsort(sizes, kind="stable")]  # so that there is little padding
@@ -467,7 +478,7 @@ class Bmi(Learner):
         learnt, wanted = len(state["critic"]["of_x.weight"]), self.config.critic.hidden
         if learnt != wanted:
             raise InfolmError(
-                f"the critic that was learnt has {learnt} hidden units, and "
+                f"the trained critic has {learnt} hidden units, and "
                 f"regularisers.bmi.critic.hidden is {wanted}: set it to {learnt}"
             )
         self.critic.load_state_dict(state["critic"])

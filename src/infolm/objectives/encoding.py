@@ -1,4 +1,4 @@
-"""What the sections of objectives of an encoder have in common."""
+"""The base of the objectives of encoders."""
 
 from abc import abstractmethod
 from typing import Any, ClassVar
@@ -21,7 +21,7 @@ describe(
         "cross entropy",
         "nats",
         better="down",
-        meaning="cross entropy of telling what is true from what is not",
+        meaning="cross entropy of distinguishing the true from the other candidates",
     ),
     Described(
         "information",
@@ -31,9 +31,9 @@ describe(
         meaning="InfoNCE, a lower bound on the mutual information",
     ),
     Described(
-        "accuracy", unit="share", better="up", meaning="share of what is told right among all"
+        "accuracy", unit="share", better="up", meaning="share classified correctly among all"
     ),
-    Described(TIES, unit="share", meaning="share of what is tied with others"),
+    Described(TIES, unit="share", meaning="share tied with others"),
     Described("loss", "the objective's loss", "nats", better="down"),
 )
 
@@ -41,8 +41,8 @@ describe(
 class EncoderObjectiveConfig(ObjectiveConfig):
     """An objective of an encoder.
 
-    item: what its loss is a mean over. Where it is `of_all_words`, e^loss is the perplexity of
-    hidden words. weighted: whether its loss is a weighted sum, and no cross entropy.
+    item: the unit that its loss is averaged over. If it is `of_all_words`, e^loss is the perplexity
+    of hidden words. weighted: whether its loss is a weighted sum instead of a cross entropy.
     """
 
     item: ClassVar[str] = "hidden token"
@@ -55,13 +55,13 @@ class EncoderObjectiveConfig(ObjectiveConfig):
         return ""
 
     def log_noise(self, setup: Setup) -> Tensor | None:
-        """ln q (V,), how likely each word is to be among those that a hidden one is told from; None
-        where its likelihood among all words does not follow from it."""
+        """ln q (V,), the log-probability of each word as a negative; None if the likelihood among
+        all words does not follow from it."""
         return None
 
     @abstractmethod
     def rivals(self, feed: Any) -> str:
-        """What the true one is told from, in words."""
+        """The negatives, in words."""
 
     def unmet(self, recipe: Any) -> list[str]:
         length, most = getattr(recipe.feed, "length", 0), getattr(recipe.model, "length", None)
@@ -69,4 +69,4 @@ class EncoderObjectiveConfig(ObjectiveConfig):
         free = getattr(recipe.model, "checkpoint", None) or recipe.feed.gives == "windows"
         if most is None or free or length <= most:
             return []
-        return [f"set feed.length to {most} at most, model.length (it is {length})"]
+        return [f"set feed.length to at most {most}, model.length (it is {length})"]

@@ -1,6 +1,6 @@
 """Monte Carlo objectives as one small algebra (Melis 2023, chapter 5).
 
-Codes z_1 ... z_K ~ q(z | x) of each sentence give two numbers each, which are all that counts:
+Each of the codes z_1 ... z_K ~ q(z | x) of a sentence gives two numbers:
 
     l_k = ln p(x | z_k)        r_k = ln p(z_k) / q(z_k | x)        w_k = exp(l_k + r_k)
 
@@ -15,7 +15,7 @@ and an estimator is a rule by which these become the gradient's coefficients (`e
     gradient = sum_k  decoder_k dl_k/dtheta + path_k dl_k/dz_k dz_k/dphi
                       + ratio_k dr_k/dz_k dz_k/dphi + score_k d ln q(z_k | x)/dphi
 
-with theta the decoder's weights, phi the encoder's, and q's own weights held fixed in dr_k/dz_k.
+with theta the decoder's parameters, phi the encoder's, and q's own parameters fixed in dr_k/dz_k.
 `surrogate` is a scalar with that gradient. All tensors are (K, B), samples first.
 """
 
@@ -119,7 +119,7 @@ def weighted_log_likelihood(draws: Draws) -> Quantity:
     what is left of the path is v_k^2 dl_k/dz_k + 2 v_k^2 d_k d(l_k + r_k)/dz_k.
     """
     v = (draws.log_p + draws.log_ratio).softmax(0)
-    # A code from which x cannot come has no weight, and 0 times minus infinity is to be 0.
+    # A code with p(x | z) = 0 has no weight, and 0 times minus infinity must be 0.
     value = torch.where(v > 0, v * draws.log_p, 0.0).sum(0)
     d = torch.where(v > 0, draws.log_p - value, 0.0)
     squared = v.square()
@@ -136,9 +136,9 @@ def mean_log_likelihood(draws: Draws, alpha: float = 1.0) -> Quantity:
 
 @dataclass(frozen=True)
 class Settings:
-    """Which objective, by which estimator. samples, mi_samples: codes for the likelihood, and for
-    the mutual information; of the same draw, the first so many. grouping: what the former and what
-    the latter are for, where they differ."""
+    """The objective and its estimator. samples, mi_samples: the numbers of codes for the likelihood
+    and for the mutual information, taken from the start of one draw. grouping: the use of each if
+    they differ."""
 
     estimator: Estimator = "iwae"
     augment: Augmentation = "none"
@@ -211,7 +211,7 @@ def augmented(settings: Settings, draws: Draws) -> Quantity:
 
 
 class Coefficients(NamedTuple):
-    """What multiplies what in the gradient, (K, B) each; see the module. by_kl: of the KL's."""
+    """The coefficients of the gradient, (K, B) each; see the module. by_kl: of the KL."""
 
     value: Tensor
     decoder: Tensor
@@ -226,14 +226,14 @@ def estimated(settings: Settings, draws: Draws, baseline: Tensor | float = 0.0) 
     r_k, g2_k and h2_k the doubly reparametrised ones, O its value:
 
                      decoder  path  ratio   score
-        iwae, elbo   g        g     h       -h                  the derivative as it is
+        iwae, elbo   g        g     h       -h                  the plain derivative
         stl          g        g     h       0                   Roeder et al. 2017
         dreg         g        g2    h2      0                   Tucker et al. 2018
         reinforce    g        0     0       O - baseline - h    Williams 1992
         vimco        g        0     0       O - O_k - h         Mnih & Rezende 2016
 
-    O_k is O with l_k and r_k replaced by the mean of the others'. stl leaves out what has no mean
-    for one sample; for more samples it has one, and the gradient is biased. baseline (B,):
+    O_k is O with l_k and r_k replaced by the mean of the others'. stl leaves out a term with mean 0
+    for one sample; for more samples the mean is not 0, and the gradient is biased. baseline (B,):
     anything that does not depend on the draws.
     """
     found = augmented(settings, draws)

@@ -33,7 +33,7 @@ describe(
 
 
 class ActivationConfig(ObjectiveConfig):
-    """Of language models, with AWD-LSTM's penalties on activations."""
+    """Settings of language-model objectives, with AWD-LSTM's penalties on activations."""
 
     needs: ClassVar[Needs] = {"model.capability": ("language",), "feed.gives": ("text",)}
     kind: str
@@ -83,9 +83,9 @@ def _mean_square(x: Tensor, counted: Tensor | None) -> Tensor:
 
 
 def carried_on(streams: int, samples: int, state_reset: float) -> Tensor:
-    """Which of D B columns go on from their state, (D B,): the D samples of a stream together.
+    """Which of D B columns keep their state, (D B,): the D samples of a stream together.
 
-    With probability `state_reset` a stream starts anew, as a text does that is measured (the
+    With probability `state_reset` a stream starts from zeros, as a text does in evaluation (the
     program of Melis et al. 2020 has 0.01).
     """
     drawn = uniform((streams,), 0, torch.float, torch.device("cpu"))
@@ -99,10 +99,10 @@ def read(
     samples: int = 1,
     state_reset: float = 0.0,
 ) -> Output:
-    """The model's output on the batch, `samples` copies of it side by side: (T, D B, H).
+    """The model's output on the batch, with `samples` copies of its columns: (T, D B, H).
 
-    It goes on from the state `carry`, or from zeros where there is none or the batch is fresh, or
-    where a stream is not `carried_on` in training.
+    It starts from the state `carry`, or from zeros if there is none, if the batch is fresh, or if a
+    stream is not `carried_on` in training.
     """
     streams = batch.tokens.shape[1]
     if batch.fresh or carry is None:
@@ -114,7 +114,7 @@ def read(
 
 
 def counted_tokens(batch: Batch) -> int:
-    """Those that are predicted and no padding."""
+    """The number of targets that are not padding."""
     return int((batch.targets >= 0).sum())
 
 

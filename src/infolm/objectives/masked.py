@@ -1,4 +1,4 @@
-"""Objectives of an encoder that is shown a part of each sequence: MLM, MLM-NCE, InfoWord."""
+"""Masked objectives of encoders: MLM, MLM-NCE, InfoWord."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
@@ -48,12 +48,12 @@ class MlmConfig(EncoderObjectiveConfig):
 
 
 class NegativesConfig(EncoderObjectiveConfig):
-    """What a true word is told from, where that is not the whole vocabulary."""
+    """The negatives of a true word, if these are not the whole vocabulary."""
 
     negatives: Literal["batch", "unigram"] = Field(
         "batch", description="the hidden words of the batch's other sequences, or drawn words"
     )
-    noise: int = Field(1024, ge=1, description="of unigram: words drawn for each batch")
+    noise: int = Field(1024, ge=1, description="for unigram: words drawn for each batch")
 
     def among(self, setup: Setup) -> Among:
         drawn = Noise(setup.word_counts()) if self.negatives == "unigram" else None
@@ -90,14 +90,14 @@ class InfoWordConfig(NegativesConfig):
     lambda_dim: float = Field(0.4, ge=0, description="the weight of the n-grams; paper: 0.4 to 1")
     dim_pairs: Literal["masked", "all"] = Field(
         "masked",
-        description="which n-grams are to be found by their sequence: those it shows as [MASK]s, "
-        "or all that are hidden, of which it shows one in ten as it is",
+        description="the n-grams to predict from their sequence: those shown as [MASK]s, or all "
+        "hidden ones, of which one in ten is shown unchanged",
     )
 
     former_defaults: ClassVar[Mapping[str, Any]] = {"dim_pairs": "all"}
 
     def by_parts(self, model: Any) -> str:
-        return "n-grams are told from those of the same part" if self.lambda_dim else ""
+        return "n-grams are compared with those of the same part" if self.lambda_dim else ""
 
     @property
     def ngrams(self) -> str:
@@ -186,8 +186,8 @@ class InfoWord:
 def ngrams_of_sequences(sequences: Tensor, ngrams: Tensor, owners: Tensor) -> Contrast:
     """I_DIM of each n-gram, (G,): sequences (B, D), ngrams (G, D), owners (G,) below B.
 
-    All n-grams of a sequence are told from the same others, those of other sequences, in whichever
-    process they are.
+    All n-grams of a sequence have the same negatives: the n-grams of other sequences, in any
+    process.
     """
     sequences, ngrams = wide(sequences), wide(ngrams)
     rank, step = processes()

@@ -26,7 +26,7 @@ describe(
 
 @OBJECTIVES.register
 class MimConfig(LatentObjectiveConfig):
-    """A-MIM: high mutual information of sentence and code, by the loss alone."""
+    """A-MIM: a loss that gives high mutual information of sentence and code."""
 
     needs: ClassVar[Needs] = GAUSSIAN_SENTENCES
     spread = 0.1  # its codes are not spread like the prior; so the paper, appendix D.3
@@ -41,10 +41,10 @@ class Mim(SentenceObjective):
 
     An upper bound, up to a constant, on H(x) + H(z) - I(x; z) under the encoder's joint
     distribution (equations 7 and 14). Where a VAE's loss has E ln q = -H(q), this one has H(q) / 2:
-    the narrower the posterior, the smaller the loss, without end. What holds it is the floor of
-    the variance (`model.latent.least_log_variance`), which the paper does not mention and its
-    authors' program has: every dimension sinks to it. `floored` among the terms is the share of
-    dimensions that have the least variance of the batch, thus are there if many do.
+    the loss falls with the width of the posterior, without a minimum. Only the floor of the
+    variance (`model.latent.least_log_variance`) stops it, which the paper does not mention but its
+    authors' program has: every dimension sinks to it. The term `floored` is the share of dimensions
+    with the least variance of the batch, which are at the floor if they are many.
     """
 
     def penalty(self, posterior: Posterior, z: Tensor) -> Tensor:

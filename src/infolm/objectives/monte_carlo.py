@@ -29,12 +29,12 @@ from infolm.objectives.estimators import (
 from infolm.objectives.sentence import LatentObjectiveConfig
 
 DECAY = 0.99
-"""Of the running mean that can be REINFORCE's baseline."""
+"""Decay of the running mean for REINFORCE's baseline."""
 
 
 @OBJECTIVES.register
 class MonteCarloConfig(LatentObjectiveConfig):
-    """The likelihood bounded with several codes of a sentence, and a mutual information term."""
+    """A bound on the likelihood with several codes per sentence, and a mutual information term."""
 
     needs: ClassVar[Needs] = {
         **LatentObjectiveConfig.needs,
@@ -52,26 +52,28 @@ class MonteCarloConfig(LatentObjectiveConfig):
     nll = "bound on the loss"
     kind: Literal["monte-carlo"] = "monte-carlo"
     estimator: Estimator = Field(
-        "dreg", description="of the gradient; reinforce and vimco are for categorical codes too"
+        "dreg",
+        description="gradient estimator; reinforce and vimco also work with categorical codes",
     )
     augment: Augmentation = Field(
-        "none", description="how the mutual information of sentence and code comes in"
+        "none", description="the term for the mutual information of sentence and code"
     )
-    samples: int = Field(1, ge=1, description="codes of a sentence for the likelihood")
+    samples: int = Field(1, ge=1, description="codes per sentence for the likelihood")
     mi_samples: int | None = Field(
         None, ge=1, description="codes for the mutual information; none: the same ones"
     )
     grouping: Grouping = Field(
         "likelihood",
-        description="where mi_samples differ, samples are for: likelihood, all of ln p(x), as in "
-        "eqs. 5.11 and 5.15; information, ln p(x) but in the divergence, as in 5.12 and 5.16",
+        description="if mi_samples differ, samples are used for: likelihood, all of ln p(x), as in "
+        "eqs. 5.11 and 5.15; information, ln p(x) outside the divergence, as in 5.12 and 5.16",
     )
     weight: float = Field(
-        0.0, alias="lambda", lt=1, description="of the mutual information, with kl and renyi"
+        0.0, alias="lambda", lt=1, description="weight of the mutual information, with kl and renyi"
     )
     alpha: float = Field(1.0, gt=0, description="the power in renyi and power; renyi: not 1")
     baseline: Literal["none", "mean"] = Field(
-        "none", description="of reinforce: none, or a running mean of the objective per token"
+        "none",
+        description="baseline of reinforce: none, or a running mean of the objective per token",
     )
     masks: Literal["sentence", "sample"] = Field(
         "sentence", description="dropout masks: one for all codes of a sentence, or for each code"
@@ -81,27 +83,28 @@ class MonteCarloConfig(LatentObjectiveConfig):
     def _sound(self) -> Self:
         if self.estimator == "vimco" and self.settings.drawn == 1:
             raise ValueError(
-                "estimator vimco holds each sample against the others, and there is one: raise "
-                "samples, or take reinforce"
+                "estimator vimco compares each sample with the others, and there is one: raise "
+                "samples, or choose reinforce"
             )
         if self.augment == "renyi" and self.alpha == 1:
             raise ValueError(
                 "augment renyi divides by alpha - 1, and alpha is 1, where Renyi's divergence is "
-                "the KL: take augment kl, or another alpha"
+                "the KL: choose augment kl, or another alpha"
             )
         if self.augment not in ("kl", "renyi") and self.weight:
             raise ValueError(
-                f"lambda is the weight of kl and renyi, and augment is {self.augment}: take one of "
+                f"lambda is the weight of kl and renyi, and augment is {self.augment}: choose "
+                "one of "
                 "these, or set lambda=0; with power, alpha = 1 / (1 - lambda) says the same"
             )
         if self.augment not in ("kl", "renyi") and self.mi_samples is not None:
             raise ValueError(
-                f"mi_samples are those of kl and renyi, and augment is {self.augment}: take one of "
+                f"mi_samples are for kl and renyi, and augment is {self.augment}: choose one of "
                 "these, or set mi_samples=null"
             )
         if self.augment not in ("renyi", "power") and self.alpha != 1:
             raise ValueError(
-                f"alpha is the power of renyi and power, and augment is {self.augment}: take one "
+                f"alpha is the power of renyi and power, and augment is {self.augment}: choose one "
                 "of these, or set alpha=1"
             )
         return self
@@ -115,7 +118,7 @@ class MonteCarloConfig(LatentObjectiveConfig):
             return None
         return (
             f"objective.estimator {self.estimator} sends its gradient through the code, "
-            f"which a {kind} one does not let pass: take vimco, or with one sample reinforce"
+            f"and a {kind} code has no gradient: choose vimco, or with one sample reinforce"
         )
 
     @property
@@ -191,7 +194,7 @@ class MonteCarlo(Stateful):
         return Estimate(loss, terms, tokens, per=per, sums=(float(value.sum()), tokens))
 
     def terms(self, draws: Draws, tokens: int) -> dict[str, Tensor]:
-        """What is recorded of a batch with so many tokens."""
+        """The recorded terms of a batch with this many tokens."""
         ours = draws.first(self.settings.samples)
         found = information(self.settings, draws).value
         return {
@@ -226,5 +229,5 @@ def _lengths(batch: SentenceBatch, ends: bool) -> Tensor:
 
 
 def _with_value(x: Tensor, value: Tensor) -> Tensor:
-    """The gradient of x with another value, which is what is written down."""
+    """The gradient of x with another value, for the records."""
     return x + (value - x).detach()

@@ -1,4 +1,4 @@
-"""Noise-contrastive estimation, for vocabularies whose softmax is what training waits for."""
+"""Noise-contrastive estimation, for vocabularies whose softmax dominates the training time."""
 
 from typing import Any, Literal
 
@@ -29,7 +29,7 @@ describe(
 
 @OBJECTIVES.register
 class NceConfig(ActivationConfig):
-    """Noise-contrastive estimation in place of the likelihood, plus AR and TAR."""
+    """Noise-contrastive estimation instead of the likelihood, plus AR and TAR."""
 
     kind: Literal["nce"] = "nce"
     loss: Literal["binary", "ranking"] = Field(
@@ -39,11 +39,11 @@ class NceConfig(ActivationConfig):
         1024, ge=1, description="noise words k, drawn for each batch and shared by its tokens"
     )
     power: float = Field(
-        1.0, ge=0, le=1, description="of the words' frequencies as noise; 0: uniform"
+        1.0, ge=0, le=1, description="exponent of the words' frequencies as noise; 0: uniform"
     )
 
     def build(self, setup: Setup) -> "Nce":
-        """The model begins with the words' frequencies."""
+        """The softmax's biases start from the words' frequencies."""
         counts = setup.counts()
         setup.model.softmax.begin_with(counts)
         return Nce(self, counts)
@@ -96,7 +96,7 @@ class Nce:
     def _contrast(
         self, model: LanguageModel, x: Tensor, targets: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """x (N, H), targets (N,) -> the loss per token, and what is said of it."""
+        """x (N, H), targets (N,) -> the loss per token, and its terms."""
         k, noise = self.config.noise, self.noise
         words = noise.draw(k)
         target_scores, scores = model.softmax.scores(x, targets, words, model.embedding)

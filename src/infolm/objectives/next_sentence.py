@@ -20,13 +20,14 @@ from infolm.objectives.words import Contrast
 
 @OBJECTIVES.register
 class NextSentenceConfig(EncoderObjectiveConfig):
-    """Next sentence prediction: the sentence that follows, told from drawn ones."""
+    """Next sentence prediction: the next sentence against drawn ones."""
 
     needs: ClassVar[Needs] = {**PIECES, "feed.kind": ("sentence-pairs",), "model.head": ("next",)}
     item = "sentence"
     kind: Literal["nsp"] = "nsp"
     form: Literal["local", "global"] = Field(
-        "local", description="of each pair whether it is one, as BERT, or which candidate follows"
+        "local",
+        description="local: whether each pair is true, as in BERT; global: which candidate follows",
     )
 
     def build(self, setup: Setup) -> "NextSentence":
@@ -41,8 +42,9 @@ class NextSentenceConfig(EncoderObjectiveConfig):
 def local_form(scores: Tensor) -> Estimate:
     """-1/2 E[ln sigma(f(a, b)) + ln sigma(-f(a, b'))] of scores (B, K), the true one first.
 
-    At its minimum f is the pointwise mutual information of the sentences. True and drawn ones weigh
-    alike, whatever their numbers: ln 2 where f = 0. `information` is the bound of such a critic.
+    At its minimum f is the pointwise mutual information of the sentences. True and drawn ones have
+    equal weight, whatever their numbers: ln 2 if f = 0. `information` is the bound of such a
+    critic.
     """
     positive, negative = scores[:, 0], scores[:, 1:]
     loss = (functional.softplus(-positive).mean() + functional.softplus(negative).mean()) / 2

@@ -35,9 +35,9 @@ class PermutationConfig(EncoderObjectiveConfig):
 def hidden_from(rank: Tensor, target: Tensor) -> Tensor:
     """(B, L, L): 1 where token i may not see token j, for ranks (B, L) in the order.
 
-    A target is seen by the targets behind it alone; what is no target is seen by all. So all that
-    is only read sees each other, as in XLNet's own program, and a target sees all before it. That a
-    target's content sees itself besides, and its query does not, is XLNet's two streams.
+    A target is visible only to later targets; other tokens are visible to all. So tokens that are
+    only read see each other, as in XLNet's own program, and a target sees everything before it. In
+    XLNet's two streams a target's content also sees itself, and its query does not.
     target: (B, L), which are to be predicted; the last of the order.
     """
     return ((rank[:, None, :] >= rank[:, :, None]) & target[:, None, :]).float()

@@ -1,4 +1,4 @@
-"""Objectives of sentence models: what they have in common, and the plain auto-encoder."""
+"""The base of sentence models' objectives, and the plain auto-encoder."""
 
 from abc import abstractmethod
 from operator import attrgetter
@@ -35,22 +35,22 @@ describe(
         "mutual information of sentence and code",
         "nats per sentence",
         decimals=3,
-        meaning="what a code tells of its sentence",
+        meaning="the information of a code about its sentence",
     ),
 )
 LOSS = Described(
     "loss", unit="nats per sentence", better="down", meaning="the loss, with heuristics of training"
 )
-"""That is recorded of a step; a validation loss is per token."""
+"""The loss recorded per step; a validation loss is per token."""
 describe("ae", LOSS)
 
 
 class LatentObjectiveConfig(ObjectiveConfig):
     """An objective of models with a latent code.
 
-    has_distribution: whether codes have one, given a text and without. spread: the standard
-    deviation of the Gaussian codes that samples are written from. nll: what the term of that name
-    is, in words, where it is not the loss of the text itself.
+    has_distribution: whether codes have a posterior and a prior. spread: the standard deviation of
+    the Gaussian codes of samples. nll: the meaning of the term of that name, if it is not the loss
+    of the text itself.
     """
 
     needs: ClassVar[Needs] = {"model.capability": ("latent",), "feed.gives": ("sentences",)}
@@ -64,7 +64,7 @@ class LatentObjectiveConfig(ObjectiveConfig):
 
     @property
     def bound(self) -> str:
-        """Which bound on the likelihood it is, in words; empty where it is none."""
+        """The name of its bound on the likelihood; empty if it is not a bound."""
         return ""
 
 
@@ -88,13 +88,13 @@ class SentenceObjective(Stateful):
 
     @abstractmethod
     def penalty(self, posterior: Posterior, z: Tensor) -> Tensor:
-        """What the loss adds to each sentence's -ln p(x | z), (B,), but for heuristics of the
-        training: so the validation loss is the bound itself."""
+        """The penalty added to each sentence's -ln p(x | z), (B,), without heuristics of training:
+        so the validation loss is the bound itself."""
 
     def training_penalty(
         self, posterior: Posterior, z: Tensor
     ) -> tuple[Tensor, dict[str, Tensor | float]]:
-        """The mean over the batch with those heuristics, and terms to be recorded."""
+        """The mean over the batch with those heuristics, and terms to record."""
         return self.penalty(posterior, z).mean(), {}
 
     def __call__(self, model: SentenceModel, batch: SentenceBatch, carry: None) -> Estimate:
@@ -122,7 +122,7 @@ class SentenceObjective(Stateful):
 
 @OBJECTIVES.register
 class AeConfig(LatentObjectiveConfig):
-    """The auto-encoder: reconstruction alone, the code being the mean."""
+    """The auto-encoder: only reconstruction, with the mean as the code."""
 
     needs: ClassVar[Needs] = GAUSSIAN_SENTENCES
     has_distribution = False
@@ -134,7 +134,7 @@ class AeConfig(LatentObjectiveConfig):
 
 class Ae(SentenceObjective):
     """loss = -ln p(x | z), z = the mean of q (Livne et al. 2020, section 4.5): no distribution over
-    codes is learnt, and what the model says of the variance means nothing."""
+    codes is learnt, and the model's variance is meaningless."""
 
     def code(self, posterior: Posterior, noise: Tensor) -> Tensor:
         return posterior.mean

@@ -1,4 +1,4 @@
-"""Skip-gram: a word told from others by what stands near it (Mikolov et al. 2013)."""
+"""Skip-gram: predicting nearby words (Mikolov et al. 2013)."""
 
 from typing import Any, ClassVar, Literal, Self
 
@@ -29,26 +29,27 @@ class SkipGramConfig(EncoderObjectiveConfig):
     item = "pair of words"
     kind: Literal["skip-gram"] = "skip-gram"
     form: Literal["global", "local"] = Field(
-        "global", description="which word is the neighbour, or of each word whether it is one"
+        "global", description="global: which word is the neighbour; local: whether each word is one"
     )
     negatives: Literal["unigram", "vocabulary"] = Field(
-        "unigram", description="told from drawn words, or (global alone) from all words"
+        "unigram", description="drawn words, or (only global) all words"
     )
     noise: int = Field(
-        1024, ge=1, description="of unigram: words drawn for each batch and shared by its pairs"
+        1024, ge=1, description="for unigram: words drawn for each batch and shared by its pairs"
     )
     power: float = Field(
-        0.75, ge=0, le=1, description="of unigram: of the words' frequencies; 0: uniform"
+        0.75, ge=0, le=1, description="for unigram: exponent of the words' frequencies; 0: uniform"
     )
     per_pair: int = Field(
-        5, ge=1, description="of local: how many drawn words weigh as much as a neighbour, k"
+        5, ge=1, description="for local: the weight of drawn words relative to a neighbour, k"
     )
 
     @model_validator(mode="after")
     def _told_from_drawn(self) -> Self:
         if self.form == "local" and self.negatives != "unigram":
             raise ValueError(
-                "form local tells a neighbour from drawn words: set negatives to unigram, or form "
+                "form local compares a neighbour with drawn words: set negatives to unigram, or "
+                "form "
                 "to global"
             )
         return self

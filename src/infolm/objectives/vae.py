@@ -31,28 +31,30 @@ describe(
     Described(
         CAUGHT_UP,
         meaning="the mutual information of sentence and code no longer rose, so from here on the "
-        "encoder and the decoder learn together",
+        "encoder and the decoder are trained together",
     ),
 )
 WINDOW, MOST = 15, 100
-"""Batches between two looks at the encoder's progress, and the most before the decoder's turn."""
+"""Batches between checks of the encoder's progress, and the maximum before the decoder's turn."""
 
 
 class KlConfig(Section):
-    """How much the KL divergence from the prior weighs."""
+    """The weight of the KL divergence from the prior."""
 
-    weight: float = Field(1.0, ge=0, description="in the end; other than 1 is a beta-VAE")
+    weight: float = Field(1.0, ge=0, description="final weight; other than 1 is a beta-VAE")
     schedule: Literal["constant", "linear", "cyclical"] = Field(
-        "constant", description="how the weight gets there: at once, once, or again and again"
+        "constant", description="how the weight rises: at once, linearly once, or in cycles"
     )
     steps: int = Field(
-        10_000, ge=1, description="batches of the rise from 0; of cyclical, those of a cycle"
+        10_000, ge=1, description="batches of the rise from 0; for cyclical, of a cycle"
     )
-    rising: float = Field(0.5, gt=0, le=1, description="of cyclical: the share of a cycle it rises")
+    rising: float = Field(
+        0.5, gt=0, le=1, description="for cyclical: the share of a cycle in which it rises"
+    )
 
 
 class FreeBitsConfig(Section):
-    """Nats of KL divergence that cost nothing."""
+    """Free bits: nats of KL divergence without cost."""
 
     nats: float = Field(0.0, ge=0, description="how many; 0: none")
     per: Literal["dimension", "sentence"] = Field(
@@ -62,18 +64,18 @@ class FreeBitsConfig(Section):
 
 @OBJECTIVES.register
 class VaeConfig(LatentObjectiveConfig):
-    """The negative ELBO, plain or with the remedies that were published for a collapse."""
+    """The negative ELBO, plain or with published remedies against posterior collapse."""
 
     needs: ClassVar[Needs] = GAUSSIAN_SENTENCES
     kind: Literal["vae"] = "vae"
     kl: KlConfig = KlConfig()
     free_bits: FreeBitsConfig = FreeBitsConfig()
     lagging: bool = Field(
-        False, description="the encoder learns alone until it has caught up with the decoder"
+        False, description="train the encoder alone until it has caught up with the decoder"
     )
 
     def by_parts(self, model: Any) -> str:
-        free = "the KL is free of cost up to its limit in each part" if self.free_bits.nats else ""
+        free = "free bits apply to each part separately" if self.free_bits.nats else ""
         return ", ".join(filter(None, (free, super().by_parts(model))))
 
     def build(self, setup: Setup) -> "Vae":
@@ -85,7 +87,7 @@ class VaeConfig(LatentObjectiveConfig):
 
 
 def kl_weight(config: KlConfig, batches: int) -> float:
-    """The weight after so many batches.
+    """The weight after this many batches.
 
     linear: rises to the full weight over `steps` batches (Bowman et al. 2015). cyclical: in cycles
     of `steps` batches, it rises from 0 over the first `rising` share and stays (Fu et al. 2019).
@@ -134,7 +136,7 @@ class Lag:
     information: float = -math.inf
 
     def took(self, loss: float, tokens: int) -> None:
-        """Hear of a step of the side whose turn it was: its summed loss."""
+        """Called after a step with its summed loss."""
         if self.waited:
             self.turns, self.loss, self.tokens, self.before = 0, 0.0, 0, math.inf
             self.waited = False
@@ -147,7 +149,7 @@ class Lag:
         self.waited |= self.turns == MOST
 
     def validated(self, information: float) -> list[str]:
-        """Hear of the information at a validation; gives the event that follows from it."""
+        """Called after a validation with its information; returns the resulting event."""
         if not self.aggressive:
             return []
         self.aggressive = information > self.information

@@ -31,9 +31,11 @@ class VqConfig(LatentObjectiveConfig):
     nll = ""  # with the cost of the code it bounds that of the text
     kind: Literal["vq"] = "vq"
     commitment: float = Field(
-        0.25, gt=0, description="beta: what it costs the encoder to be far from the entries"
+        0.25, gt=0, description="beta: weight of the encoder's distance from the entries"
     )
-    decay: float = Field(0.99, ge=0, lt=1, description="of the running means that the entries are")
+    decay: float = Field(
+        0.99, ge=0, lt=1, description="decay of the running means that form the entries"
+    )
 
     def by_parts(self, model: Any) -> str:
         return "codebooks follow each part in turn"
@@ -51,17 +53,17 @@ class Vq:
 
     v_l (D,) is what the encoder made of x for variable l and e_l the nearest entry of its codebook,
     which is what the decoder reads; the gradient of what it reads goes straight to v_l. Entries are
-    running means of the v's that chose them, moved on by every training batch. By 1/D beta means
-    the same for entries of any size. q being certain of the code and the prior uniform, the first
-    two parts bound -ln p(x) from above, and the code always costs L ln C: sizes alone decide how
-    much it can hold.
+    running means of the v's that chose them, updated by every training batch. With 1/D, beta means
+    the same for entries of any size. Since q is deterministic and the prior uniform, the first two
+    parts bound -ln p(x) from above, and the code always costs L ln C: only the sizes decide its
+    capacity.
 
     Of the terms, `nll` is that bound in nats per token, `commitment` the third part without beta,
     `information` L ln C, in nats per sentence.
     """
 
     settings = Settings()
-    """Of the bound: one code, nothing added."""
+    """The settings of the bound: one code, nothing added."""
 
     def __init__(self, config: VqConfig) -> None:
         self.config = config
@@ -80,6 +82,6 @@ class Vq:
         return Estimate(share(batch, attrgetter("sentences")) * loss, terms, tokens, per=per)
 
     def terms(self, draws: Draws, tokens: int) -> dict[str, Tensor]:
-        """What is recorded of a batch with so many tokens."""
+        """The recorded terms of a batch with this many tokens."""
         nll = -(draws.log_p + draws.log_ratio).sum() / tokens
         return {"nll": nll, "information": draws.kl.mean()}

@@ -1,4 +1,4 @@
-"""Words told from other words: InfoNCE whose b is looked up in a table."""
+"""InfoNCE over words: b is looked up in a table."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class Contrast(NamedTuple):
     size: Tensor
 
     def estimate(self, share: float = 1.0) -> Estimate:
-        """loss = ln |B| - InfoNCE, the cross entropy of telling b from the rest of B.
+        """loss = ln |B| - InfoNCE, the cross entropy of b among B.
 
         That is `nll`; `information` is the bound, in nats per pair. Both are means over the pairs,
         and 0 where there is none. share: of the pairs in those of the whole batch.
@@ -32,7 +32,7 @@ class Contrast(NamedTuple):
 
 
 class Table(NamedTuple):
-    """g_psi of words: vectors (V, D), and what is added to a word's score, (V,)."""
+    """g_psi of words: vectors (V, D) and biases (V,)."""
 
     vectors: Tensor
     bias: Tensor | None = None
@@ -58,7 +58,7 @@ def among_vocabulary(anchors: Tensor, words: Tensor, table: Table) -> Contrast:
 
 def among_samples(anchors: Tensor, words: Tensor, table: Table, drawn: Tensor) -> Contrast:
     """B is the true word and `drawn` (K,), the same for all anchors: K + 1 words, of which some may
-    be the true one again, as the bound wants it."""
+    be the true one again, as the bound requires."""
     others = table.of(drawn)
     total = log_sum_exp(anchors, others.vectors, others.bias)
     count = torch.full_like(total, len(drawn))
@@ -68,8 +68,8 @@ def among_samples(anchors: Tensor, words: Tensor, table: Table, drawn: Tensor) -
 def among_batch(
     anchors: Tensor, words: Tensor, table: Table, groups: Tensor, every: Tensor | None = None
 ) -> Contrast:
-    """B is the true word and those of the other sequences of the batch, each as often as it is
-    there: a sample of the unigram distribution that costs no drawing (Kong et al. 2020, section
+    """B is the true word and those of the other sequences of the batch, each as often as it occurs:
+    a free sample of the unigram distribution (Kong et al. 2020, section
     5.2; 70,000 words of a batch).
 
     groups: (N,), the sequence of each anchor and word, rising. A word's scores are the same

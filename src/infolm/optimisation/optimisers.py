@@ -13,8 +13,7 @@ from infolm.section import Section
 
 
 class OptimiserConfig(Section):
-    """The section of a recipe that says how the parameters follow the gradient. Every kind is
-    registered.
+    """The section of a recipe that describes an optimiser. Every kind is registered.
 
     copies: numbers that it keeps for each parameter.
     """
@@ -22,14 +21,16 @@ class OptimiserConfig(Section):
     copies: ClassVar[int] = 0
     if TYPE_CHECKING:
         kind: str
-    learning_rate: float = Field(gt=0, description="of a step of the base length")
+    learning_rate: float = Field(gt=0, description="learning rate of a step of the base length")
     weight_decay: float = Field(
-        0.0, ge=0, description="times the weight, added to the gradient that has been clipped"
+        0.0, ge=0, description="times the parameter, added to the gradient after clipping"
     )
     l2_penalty: float = Field(
-        0.0, ge=0, description="the same before it is clipped: half of it times w^2 is in the loss"
+        0.0, ge=0, description="the same before clipping: adds l2/2 w^2 to the loss"
     )
-    clip: float | None = Field(None, gt=0, description="largest norm of the gradient; none: any")
+    clip: float | None = Field(
+        None, gt=0, description="maximum norm of the gradient; none: no clipping"
+    )
     schedule: ScheduleConfig = ScheduleConfig()
 
     @abstractmethod
@@ -52,8 +53,12 @@ class SGDConfig(OptimiserConfig):
 
 class _Adaptive(OptimiserConfig):
     copies = 2
-    beta1: float = Field(0.9, ge=0, lt=1, description="of the running mean of gradients; 0: none")
-    beta2: float = Field(0.999, ge=0, lt=1, description="of the running mean of their squares")
+    beta1: float = Field(
+        0.9, ge=0, lt=1, description="decay of the running mean of gradients; 0: none"
+    )
+    beta2: float = Field(
+        0.999, ge=0, lt=1, description="decay of the running mean of their squares"
+    )
 
     @property
     def betas(self) -> tuple[float, float]:
@@ -73,7 +78,7 @@ class AdamConfig(_Adaptive):
 
 @OPTIMISERS.register
 class RAdamConfig(_Adaptive):
-    """Rectified Adam (Liu et al. 2019): the variance of its early steps is held down."""
+    """Rectified Adam (Liu et al. 2019), which limits the variance of the early steps."""
 
     kind: Literal["radam"] = "radam"
 
@@ -84,8 +89,8 @@ class RAdamConfig(_Adaptive):
 
 @OPTIMISERS.register
 class AdamWConfig(_Adaptive):
-    """Adam whose weight decay is a step of its own, and of matrices alone (Loshchilov & Hutter
-    2019): no bias and no LayerNorm is drawn to 0, as BERT has it."""
+    """Adam with decoupled weight decay, applied only to matrices (Loshchilov & Hutter 2019): biases
+    and LayerNorms do not decay, as in BERT."""
 
     kind: Literal["adamw"] = "adamw"
     epsilon: float = Field(1e-6, gt=0, description="added to the root of the mean square")
@@ -101,6 +106,6 @@ class AdamWConfig(_Adaptive):
 
 
 def load_optimiser(optimiser: optim.Optimizer, state: dict[str, Any]) -> None:
-    """Go back to a `state_dict` that was in a file, where the keys of slots are strings."""
+    """Load a `state_dict` from a file, where the keys of slots are strings."""
     slots = {int(index): slot for index, slot in state["state"].items()}
     optimiser.load_state_dict({**state, "state": slots})

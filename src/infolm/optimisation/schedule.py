@@ -17,28 +17,29 @@ describe(
 
 
 class ScheduleConfig(Section):
-    """What happens to the learning rate: by itself, or when validation no longer improves."""
+    """The schedule of the learning rate: fixed, or lowered when validation no longer improves."""
 
     kind: Literal["constant", "nonmonotone", "plateau", "linear"] = Field(
         "constant",
         description="constant; multiplied by `factor` at each non-improvement; or linear, up for "
         "`warm_up` steps and then down to 0 at the end of training",
     )
-    factor: float = Field(0.5, gt=0, lt=1, description="of nonmonotone and plateau")
+    factor: float = Field(0.5, gt=0, lt=1, description="factor of nonmonotone and plateau")
     patience: int = Field(
         5,
         ge=1,
-        description="in validations: of nonmonotone the interval n, of plateau how many in a row "
-        "are no better than the best",
+        description="in validations: the interval n of nonmonotone; for plateau the number in a "
+        "row "
+        "that are no better than the best",
     )
-    warm_up: int = Field(0, ge=0, description="of linear: steps in which the rate rises from 0")
+    warm_up: int = Field(0, ge=0, description="for linear: steps in which the rate rises from 0")
 
 
 def linear(step: int, progress: float, warm_up: int) -> float:
-    """What the rate is multiplied by at step 1, 2, ...: step / warm_up, and beside it 1 - progress.
+    """The factor of the rate at step 1, 2, ...: the smaller of step / warm_up and 1 - progress.
 
-    progress: the share of training that was done before this step. The smaller of the two, so that
-    the rate rises to nearly its full height and falls on one line to 0.
+    progress: the share of training done before this step. So the rate rises to nearly its full
+    height and falls linearly to 0.
     """
     return min(step / warm_up if warm_up else 1.0, 1.0 - progress)
 
@@ -48,8 +49,8 @@ class Schedule:
     after `patience` validations in a row that are no better than the best ("plateau", as Livne et
     al. 2020).
 
-    After a reduction the history starts anew: the next needs more than `patience` validations of
-    nonmonotone, and `patience` of plateau that are no better than the best of all.
+    After a reduction the history is reset: the next needs more than `patience` validations for
+    nonmonotone, and for plateau `patience` that are no better than the best of all.
     """
 
     def __init__(self, config: ScheduleConfig) -> None:
@@ -59,7 +60,7 @@ class Schedule:
         self.best, self.waited = math.inf, 0  # of plateau
 
     def at(self, step: int, progress: float) -> float:
-        """What the rate of step 1, 2, ... is multiplied by."""
+        """The factor of the rate at step 1, 2, ..."""
         if self.config.kind == "linear":
             return linear(step, progress, self.config.warm_up)
         return self.scale

@@ -1,4 +1,4 @@
-"""What a recurrent layer is: a step repeated over time, between two dropouts of its own."""
+"""The base of recurrent layers: a step repeated over time, with its own dropouts."""
 
 import math
 from abc import ABC, abstractmethod
@@ -17,7 +17,7 @@ from infolm.nn.recurrence.program import trace
 from infolm.registry import Registry
 
 State = tuple[Tensor, ...]
-"""What a layer carries from step to step, its output h first: tensors of shape (1, B, H)."""
+"""The state of a layer, its output h first: tensors of shape (1, B, H)."""
 
 Weights = tuple[Tensor, ...]
 """The matrices and biases of a step."""
@@ -29,20 +29,20 @@ class Cell(nn.Module, ABC):
         h, x = mogrify(M * h', x)       (the identity without a mogrifier)
         state = step(x, h, state')
 
-    M is the state dropout's mask, one for the whole pass. It and the mogrifier act on what the
-    weight matrices read, not on what is remembered: an LSTM's c, a GRU's share of h', stay whole.
+    M is the state dropout's mask, one for the whole pass. It and the mogrifier act on the input of
+    the weight matrices, not on the memory: an LSTM's c and a GRU's share of h' are not masked.
     DropConnect masks the hidden-to-hidden matrices, once for the whole pass.
 
     A cell is its `weights` and its `step`, in plain PyTorch on rows of a batch. From these
-    `infolm.nn.recurrence` makes the loop over time and its gradient. A step may use what
-    `recurrence.program` knows how to write down: `functional.linear`, sigmoid, tanh, `minimum`,
-    sums, products, and parts of a vector by `chunk` or `split`. It is written down at the first
-    call: an option of the cell that is changed later has no effect.
+    `infolm.nn.recurrence` makes the loop over time and its gradient. A step may use the operations
+    that `recurrence.program` can trace: `functional.linear`, sigmoid, tanh, `minimum`, sums,
+    products, and parts of a vector by `chunk` or `split`. It is traced at the first call: later
+    changes of the cell's options have no effect.
     """
 
     kind: ClassVar[str]
     label: ClassVar[str]
-    """What a recipe calls it, and a person."""
+    """Its name in recipes, and in words."""
     remembered = 1
     """Tensors of the state."""
     can_cap = False
@@ -60,7 +60,7 @@ class Cell(nn.Module, ABC):
 
     @abstractmethod
     def weights(self) -> Weights:
-        """What `step` reads, in its order; hidden-to-hidden matrices are `dropped`."""
+        """The weights that `step` reads, in order; hidden-to-hidden matrices are `dropped`."""
 
     @abstractmethod
     def step(
@@ -74,10 +74,11 @@ class Cell(nn.Module, ABC):
 
     def chrono(self, longest: float) -> None:
         """Bias of the gate that keeps, ln U(1, T_max - 1) (Tallec and Ollivier 2018, as Melis 2023,
-        section 4.4, has it): memories from 2 to T_max steps long. Nothing where there is none."""
+        section 4.4, has it): memories from 2 to T_max steps long. No effect if there is no such
+        gate."""
 
     def remember(self, bias: float) -> None:
-        """Add to the initial bias of the gate that keeps. Nothing where there is none."""
+        """Add to the initial bias of the forget gate. No effect if there is no such gate."""
 
     def initial_state(self, batch: int) -> State:
         """Zeros."""
@@ -94,8 +95,8 @@ class Cell(nn.Module, ABC):
         """Outputs (T, B, H), and the state after the last step.
 
         Sentences of several lengths come, and their outputs go, as a `PackedSequence`; each one's
-        state is then that after its own last token. copies: so many that follow each other, the
-        same sentence, share a mask of the state dropout.
+        state is then that after its own last token. copies: this many consecutive rows, copies of a
+        sentence, share a mask of the state dropout.
         """
         if isinstance(x, PackedSequence):
             rows, sizes = x.data, x.batch_sizes.tolist()
@@ -133,7 +134,7 @@ class Cell(nn.Module, ABC):
         keep: Tensor | None,
         sizes: Sequence[int],
     ) -> tuple[Tensor, State]:
-        """The loop as the equations have it; where rows have ended, their state stays."""
+        """The loop in plain PyTorch; the state of rows that have ended does not change."""
         outputs = []
         for x_t in x.split(list(sizes)):
             n = x_t.shape[0]  # which an exported graph keeps variable, as len would not
@@ -144,7 +145,7 @@ class Cell(nn.Module, ABC):
         return torch.cat(outputs), state
 
     def _step(self, x: Tensor, state: State, weights: Weights, keep: Tensor | None) -> State:
-        """A step with all that stands around `step`."""
+        """A step with dropout and mogrifier around `step`."""
         h = state[0] if keep is None else state[0] * keep
         if self.mogrifier:
             count = len(self.mogrifier.factors())
@@ -163,7 +164,7 @@ class Cell(nn.Module, ABC):
 CELLS: Registry[Cell] = Registry("infolm.nn.cells")
 
 _recurrences: WeakKeyDictionary[Cell, dict[bool, Recurrence]] = WeakKeyDictionary()
-"""Beside the cells, so that they are copied and saved without them."""
+"""Kept outside the cells, so that these are copied and saved without them."""
 
 
 def _permuted(state: State, order: Tensor | None) -> State:

@@ -1,4 +1,4 @@
-"""The gated recurrent unit (Cho et al. 2014), in the variant that frameworks have."""
+"""The gated recurrent unit (Cho et al. 2014), in the variant of PyTorch and others."""
 
 import torch
 from torch import Tensor
@@ -16,7 +16,7 @@ class GRU(Cell):
         r = sigmoid(W_r x + U_r h + b_r)      n = tanh(W_n x + b_n + r * (U_n h + d_n))
         z = sigmoid(W_z x + U_z h + b_z)      h = (1 - z) * n + z * h'
 
-    The last h' is the state itself, whatever dropout and mogrifier made of the h in the products.
+    The last h' is the state itself, without the dropout and mogrifier applied to h in the products.
     """
 
     kind, label = "gru", "GRU"

@@ -32,7 +32,7 @@ class LSTM(Cell):
     With `capped`, i is min(i, 1 - f) in the second last equation, so that |c| <= 1. In training
     U = [U_i, U_f, U_c, U_o] is replaced by DropConnect(U, p), one mask for the whole pass; nothing
     is stored in or hidden behind the module, so `state_dict` holds the raw weight, once. Order of
-    gates, two biases and initialisation are those of `nn.LSTM`, which this is without options.
+    gates, two biases and initialisation are those of `nn.LSTM`; without options this is `nn.LSTM`.
     """
 
     kind, label = "lstm", "LSTM"
@@ -94,9 +94,9 @@ class LSTM(Cell):
         return outputs, (h, c)
 
     def _on_the_frameworks_kernel(self, x: Tensor) -> bool:
-        """Where there are no options, and nothing of ours is faster: as the machine is with
-        gradients, and PyTorch's operations are at single steps, for which its kernel prepares the
-        weights as for many."""
+        """Whether to use PyTorch's kernel: without options, and unless ours is faster. The native
+        machine is faster with gradients, and plain operations are for single steps, where the
+        kernel's preparation does not pay."""
         if self.mogrifier or self.capped or (self.training and self.rates.state) or len(x) == 1:
             return False
         path = choose(self.weight_ih, len(x))

@@ -13,8 +13,8 @@ GateKind = Literal["linear", "affine", "constant"]
 
 
 class Gate(NamedTuple):
-    """What a gate is made of: its matrix whole, or as two factors, of which the first is multiplied
-    first; and a bias. Either may be missing."""
+    """The parameters of a gate: a full matrix or two factors, the first applied first; and a bias.
+    Either may be missing."""
 
     matrix: tuple[Tensor, ...]
     bias: Tensor | None = None
@@ -51,11 +51,12 @@ def _gate(v: Tensor, gate: Gate) -> Tensor:
 
 
 class Mogrifier(nn.Module):
-    """The gates of `mogrify` for r rounds: linear, affine (with a bias), or constant (that alone).
+    """The gates of `mogrify` for r rounds: linear, affine (with a bias), or constant (only the
+    bias).
 
     Of rank k > 0 they are products of two factors, (m, k)(k, n) and (n, k)(k, m). The factor 2
-    makes matrices of small weights nearly the identity. Best on the Penn Treebank: r 5 or 6, k 40
-    to 90. Biases begin at 0.
+    makes gates with small weights nearly the identity. Best on the Penn Treebank: r 5 or 6, k 40 to
+    90. Biases start at 0.
     """
 
     def __init__(

@@ -14,7 +14,7 @@ from infolm.nn.dropout import Rates
 class MultiplicativeLSTM(Cell):
     """An LSTM whose gates read m = (W_m x) * (U_m h) in the place of h.
 
-    `weight_ih` stacks W of the gates (i, f, g, o) on W_m; the LSTM is what is left where m is h.
+    `weight_ih` stacks W of the gates (i, f, g, o) on W_m; with m = h it is the LSTM.
     """
 
     kind, label = "multiplicative", "multiplicative LSTM"

@@ -1,6 +1,6 @@
 """How `native.cpp` is compiled: by the build hook for wheels, or on the user's computer.
 
-Standard library alone: the hook (`hatch_build.py`) reads this file where infolm is not installed.
+Standard library only: the hook (`hatch_build.py`) reads this file where infolm is not installed.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).with_name("native.cpp")
 RECORD = "libraries.json"
-"""Beside the libraries that a wheel carries: what each is made of, by its file's name."""
+"""The file beside a wheel's libraries with the build of each, by its file's name."""
 SUFFIX = ".dll" if sys.platform == "win32" else ".so"
 FLAGS = "-O3 -std=c++17 -ffp-contract=fast -shared".split()
 # Code for Windows is always position-independent, and needs no option for threads.
@@ -45,7 +45,7 @@ def compiler() -> list[str]:
 
 
 def macros(command: list[str]) -> str:
-    """What the compiler predefines: these tell its version, the processor and instruction set."""
+    """The compiler's predefined macros: its version, the processor and instruction set."""
     return _run([*command, "-dM", "-E", "-x", "c++", os.devnull])
 
 
@@ -59,7 +59,7 @@ def _run(command: list[str]) -> str:
 
 
 def about(library: Path, command: list[str], macros: str) -> dict[str, str]:
-    """What a library is made of: its SHA-256, the compiler, its flags and the instruction set."""
+    """The build of a library: its SHA-256, the compiler, its flags and the instruction set."""
     defined = _defined(macros)
     return {
         "library": sha256(library),

@@ -1,12 +1,12 @@
-"""A cell over a sequence: where its path is chosen and its gradients are put together.
+"""A cell over a sequence: the choice of its implementation, and the assembly of its gradients.
 
     plain       the cell's step under autograd, a loop of small operations: the reference
     fused       the programs of the step and of its gradient, run by PyTorch
     compiled    the same through torch.compile, where that works
     native      the same in C++, the whole loop in one call, where there is a compiler
 
-All give the same numbers but for rounding. `INFOLM_CELLS`, or `use` in a program, decides; else
-native on a CPU, if it can be had, and fused elsewhere. A single step is fused in any case: the
+All give the same numbers up to rounding. `INFOLM_CELLS`, or `use` in a program, decides; otherwise
+native on a CPU, if available, and fused elsewhere. A single step is always fused: the native
 machine's preparation would not pay.
 
 Under autocast to bfloat16 the native path rounds what its matrix products read, and sums in single
@@ -47,7 +47,7 @@ def use(path: Path) -> Iterator[None]:
 
 
 def choose(weight: Tensor, steps: int) -> Path:
-    """The path for so many steps of a cell with such weights."""
+    """The path for this many steps of a cell with such weights."""
     path = _chosen.get() or os.environ.get("INFOLM_CELLS")
     possible = weight.device.type == "cpu" and weight.dtype in (torch.float32, torch.float64)
     if path is None:
@@ -70,7 +70,7 @@ def choose(weight: Tensor, steps: int) -> Path:
 
 
 class Recurrence:
-    """Programs of a cell's step, and who runs them."""
+    """Programs of a cell's step, and their runners."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -98,7 +98,7 @@ class Recurrence:
         rounded = torch.is_autocast_enabled(device) and dtype == torch.float
         executor = self.executor(path, rounded and path == "native")
         x, state = x.to(dtype), [tensor.to(dtype) for tensor in state]
-        # Sums over many steps are not for bfloat16: what is remembered has the weights' precision.
+        # bfloat16 is too coarse for sums over many steps: the state has the weights' precision.
         with torch.autocast(device, enabled=False):
             if torch.is_grad_enabled():
                 outputs, *last = _Recurrence.apply(executor, sizes, x, keep, *state, *weights)

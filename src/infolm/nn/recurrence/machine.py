@@ -1,8 +1,7 @@
-"""Programs run over time by the native machine: here every value gets its place in memory.
+"""Programs run over time by the native machine: allocation of memory for every value.
 
-What outlives a step (states, saved values, adjoints for the products) lies in tensors over all
-steps; the rest in a few rows of scratch memory, used again and again, so that it stays in the
-processor's cache.
+Values that outlive a step (states, saved values, adjoints for the products) are in tensors over all
+steps; the rest is in a few reused rows of scratch memory, which stay in the processor's cache.
 """
 
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Programs run by a machine in C++ (`native.cpp`), which also exponentiates logits for a softmax.
 
-A wheel carries it, compiled for several instruction sets. Where there is none (an editable
-installation), or where it is damaged, a compiler on this computer makes it once.
+A wheel includes it, compiled for several instruction sets. If there is none (an editable
+installation), or if it is damaged, a compiler on this computer builds it once.
 
 The machine knows no cell, only instructions on rows of a batch:
 
@@ -17,7 +17,7 @@ out, a, b and c are operands by their numbers. A pointwise operation is applied 
 of each row, and `out` may be the memory of one of its inputs; the vector of a linear map may not be
 overwritten by it.
 
-Where it is neither carried nor can be made there is no machine: `available` tells.
+If it is neither included nor can be built, `available` is false.
 """
 
 import ctypes
@@ -83,7 +83,7 @@ class Code:
 
 
 def available() -> bool:
-    """Whether the machine can be had; the first call may have to make it, in some seconds."""
+    """Whether the machine is available; the first call may have to build it, in a few seconds."""
     return _library() is not None
 
 
@@ -172,14 +172,14 @@ def exponentiate(logits: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor,
 
 @functools.cache
 def _library() -> ctypes.CDLL | None:
-    """The machine that the wheel carries, or one made here; None if neither works."""
+    """The machine of the wheel, or one built here; None if neither works."""
     for found in _candidates():
         try:
             path, about = found()
             library = _declared(ctypes.CDLL(str(path)))
         except (OSError, subprocess.CalledProcessError) as error:
             said = error.stderr if isinstance(error, subprocess.CalledProcessError) else ""
-            _LOG.info("The native machine cannot be had: %s\n%s", error, said)
+            _LOG.info("The native machine is not available: %s\n%s", error, said)
         else:
             _build.clear()
             _build.update(about)
@@ -188,7 +188,8 @@ def _library() -> ctypes.CDLL | None:
 
 
 def _candidates() -> Iterator[Callable[[], tuple[Path, dict[str, str]]]]:
-    """Ways to a library, best first: carried, made for this processor, or for any of its kind."""
+    """Sources of the library, best first: the wheel's, built for this processor, or for its
+    kind."""
     if (_CARRIED / compiling.RECORD).exists():
         yield _carried
     command = compiler()
@@ -200,7 +201,7 @@ def _candidates() -> Iterator[Callable[[], tuple[Path, dict[str, str]]]]:
 
 
 def _carried() -> tuple[Path, dict[str, str]]:
-    """The library of the wheel for this processor's instruction set, and what it is made of.
+    """The wheel's library for this processor's instruction set, and its build.
 
     The set is the one that PyTorch's own kernels take, so that `ATEN_CPU_CAPABILITY` decides for
     both. Owner and mode are not looked at: whoever can write here can write the code that reads it.
@@ -219,7 +220,7 @@ def _carried() -> tuple[Path, dict[str, str]]:
             raise ValueError(f"the SHA-256 of {path.name} does not match")
     except (ValueError, LookupError, TypeError, AttributeError, OSError, StopIteration) as error:
         print(
-            f"{_CARRIED} is damaged ({error}), so what it holds is not used: reinstall infolm.",
+            f"{_CARRIED} is damaged ({error}), so its libraries are not used: reinstall infolm.",
             file=sys.stderr,
         )
         raise OSError(f"{_CARRIED} is damaged") from error
@@ -227,20 +228,20 @@ def _carried() -> tuple[Path, dict[str, str]]:
 
 
 def build() -> dict[str, str]:
-    """What the machine is made of: its SHA-256, the compiler, its flags and the instruction set.
+    """The machine's build: its SHA-256, the compiler, its flags and the instruction set.
 
-    Another build may round otherwise. Empty where there is no machine.
+    Another build may round differently. Empty if there is no machine.
     """
     return dict(_build) if available() else {}
 
 
 def _built(command: list[str]) -> tuple[Path, dict[str, str]]:
-    """The library, from the cache if it was made before, and what it is made of.
+    """The library, from the cache if it was built before, and its build.
 
     Its name tells the source, the command, and what the compiler says of itself and of the
     processor (its predefined macros): computers of different kinds may share the folder. The
     second half of the name is the SHA-256 of the library: one that is damaged, or that another
-    account could have changed, is not loaded but made again.
+    account could have changed, is not loaded but rebuilt.
     """
     macros = compiling.macros(command)
     source = _SOURCE.read_text(encoding="utf-8")
@@ -250,7 +251,7 @@ def _built(command: list[str]) -> tuple[Path, dict[str, str]]:
         fault = _fault(library)
         if not fault:
             return library, compiling.about(library, command, macros)
-        print(f"{library} {fault}: it is made again.", file=sys.stderr)
+        print(f"{library} {fault}: it is rebuilt.", file=sys.stderr)
         library.unlink(missing_ok=True)
     files.sweep(folder)
     # Several processes may build at once: what they make is the same, or has another name.
@@ -266,7 +267,7 @@ def _built(command: list[str]) -> tuple[Path, dict[str, str]]:
 
 
 def _fault(library: Path) -> str:
-    """Why a library may not be loaded; to load one that was cut short ends the process."""
+    """Why a library may not be loaded; loading a truncated one would end the process."""
     if foreign := _foreign(library):
         return foreign
     if sha256(library) != library.stem.partition("-")[2]:
@@ -275,7 +276,7 @@ def _fault(library: Path) -> str:
 
 
 def _foreign(path: Path) -> str:
-    """Whether another account may have written what we would run, in words."""
+    """Whether another account may have written the code we would run, in words."""
     if os.name != "posix":
         return ""
     state = path.lstat()

@@ -1,10 +1,9 @@
 """A cell's step as a straight-line program, and the program of its gradient.
 
-A step is plain PyTorch on rows of a batch. Called once with `Node`s in the place of tensors it
-writes itself down: linear maps and pointwise operations, in the order of evaluation. Going through
-that list backwards with the chain rule writes the second program, a step of backpropagation
-through time. Whoever runs the two over time (`steps` in PyTorch, `machine` in C++) knows nothing
-of cells, and a cell nothing of them.
+A step is plain PyTorch on rows of a batch. It is traced by calling it once with `Node`s instead of
+tensors: linear maps and pointwise operations, in the order of evaluation. The chain rule over the
+reversed list gives the second program, a step of backpropagation through time. The runners (`steps`
+in PyTorch, `machine` in C++) do not depend on cells, nor cells on runners.
 
 Three rules make the pair fast:
 
@@ -12,8 +11,8 @@ Three rules make the pair fast:
   gradient after it;
 - so is the gradient of every matrix, sum_t a_t v_t^T: one product over all steps of the adjoints a
   and the vectors v (`products`);
-- the backward step reads what was dear to compute (linear maps, sigmoid, tanh: `saved`) and
-  computes the rest again.
+- the backward step reads values that are expensive to compute (linear maps, sigmoid, tanh: `saved`)
+and recomputes the rest.
 """
 
 from __future__ import annotations
@@ -27,8 +26,9 @@ import torch
 from torch.nn import functional
 
 LEAVES = frozenset({"x", "before", "keep", "vector", "matrix", "gradient", "carried"})
-"""What a program reads: the cell's input, its state before the step, the state dropout's mask, its
-biases and matrices; backwards also the gradient of the step's output, and of the state after it."""
+"""The inputs of a program: the cell's input, its state before the step, the state dropout's mask,
+its biases and matrices; backwards also the gradient of the step's output, and of the state after
+it."""
 
 DEAR = frozenset({"linear", "sigmoid", "tanh"})
 
@@ -113,8 +113,8 @@ class Node:
         if function not in FUNCTIONS:
             name = getattr(function, "__name__", function)
             raise NotImplementedError(
-                f"a cell's step uses {name}, which infolm.nn.recurrence.program cannot write down: "
-                "use what it knows, or teach it the operation and its derivative"
+                f"a cell's step uses {name}, which infolm.nn.recurrence.program cannot trace: "
+                "use its operations, or add this one with its derivative"
             )
         return FUNCTIONS[function](*args, **(kwargs or {}))
 
@@ -130,7 +130,7 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Node]] = {
     torch.sigmoid: Node.sigmoid,
     torch.tanh: Node.tanh,
 }
-"""What of PyTorch a step may use, besides the operators and methods of `Node`."""
+"""The PyTorch functions that a step may use, besides the operators and methods of `Node`."""
 
 
 class Tracer:

@@ -1,8 +1,8 @@
-"""Programs run over time by PyTorch, a step at a time: on any device, with no compiler or with it.
+"""Programs run over time by PyTorch, a step at a time, on any device, optionally compiled.
 
 A procedure becomes a function of tensors (n, size), built with `torch.fx`; `compiled`, it goes
-through `torch.compile`. The number of steps is no part of the function, so sequences of another
-length compile nothing anew.
+through `torch.compile`. The function does not depend on the number of steps, so other lengths need
+no recompilation.
 """
 
 from collections.abc import Callable, Sequence
