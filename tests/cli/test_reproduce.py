@@ -85,7 +85,7 @@ def test_killed_it_goes_on_to_the_same_end(infolm, monkeypatch, tmp_path, tiny):
     assert "DReG 1" in told.out
     assert "bad failed: the loss is no longer" in told.out
     assert str(out / "figure-5.3.png") in told.out
-    one_sentence(infolm(*command, "seed=2"), "was begun with", "--out")
+    one_sentence(infolm(*command, "seed=2"), "was started with", "--out")
 
 
 def test_the_list(infolm):

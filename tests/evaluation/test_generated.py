@@ -123,7 +123,7 @@ def test_the_bounds_of_text_are_the_neural_ones_that_score_tokens():
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"length": 0}, "one token at least"),
+        ({"length": 0}, "at least one token"),
         ({"gap": -1}, "0 tokens or more"),
         ({"stride": 0}, "1 token or more"),
         ({"bounds": ["ksg"]}, "rows of numbers"),

@@ -385,7 +385,7 @@ def test_questions_need_an_unknown_word_and_a_question_mark(writer):
     without_mark = Tokenizer.from_words(["<eos>", "<unk>", "who", "sees"])
     with pytest.raises(InfolmError, match="lacks '\\?'"):
         replace(writer, tokenizer=without_mark).answer("who sees ?")
-    with pytest.raises(InfolmError, match="this vocabulary has not"):
+    with pytest.raises(InfolmError, match="this vocabulary has none"):
         replace(writer, tokenizer=Tokenizer.from_bytes()).answer("who sees ?")
 
 

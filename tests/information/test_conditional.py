@@ -100,5 +100,5 @@ def test_what_cannot_be():
     x = np.random.default_rng(6).standard_normal((100, 1))
     with pytest.raises(InfolmError, match="z has 99 rows"):
         conditional_information(x, x[::-1], x[:99])
-    with pytest.raises(InfolmError, match="history has one row"):
+    with pytest.raises(InfolmError, match="history has at least one row"):
         transfer_entropy(x, x[::-1], history=0)

@@ -108,7 +108,7 @@ def test_a_worker_that_dies_loses_its_job_alone_and_the_job_resumes(counting):
 
 def test_a_job_whose_workers_die_is_given_up(counting, tmp_path):
     found = done([counting("a", die=0, deaths=99), counting("b")], attempts=2)
-    assert found["a"].failure == "its process died 2 times, for want of memory perhaps"
+    assert found["a"].failure == "its process died 2 times, perhaps for lack of memory"
     assert found["a"].code == -signal.SIGKILL
     assert len(pids(tmp_path / "a")) == 2
     assert found["b"].result["made"] == 3

@@ -1,11 +1,11 @@
-"""The uses of a latent code (Livne et al. 2020, sections 4.6 and 4.7): sentences to codes, codes to
-sentences, and what can be done between.
+"""The uses of a latent code (Livne et al. 2020, sections 4.6 and 4.7): encoding, decoding,
+interpolation and neighbours.
 
-Codes are Gaussian, or of several variables with classes, where the way from one code to another
-changes a variable after the other, and the distance is the number of those that differ.
+Codes are Gaussian, or have several variables with classes: an interpolation then changes one
+variable at a time, and the distance is the number of variables that differ.
 
-Every sentence has random numbers of its own, for its code and for its words: which others are
-written beside it changes nothing but rounding. Models are in evaluation mode.
+Every sentence has its own random numbers, for its code and for its words: other sentences in the
+batch change only rounding. Models are in evaluation mode.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,13 +30,13 @@ Tokens = npt.NDArray[np.int64]
 """A sentence, (n,), without its <eos>."""
 
 MEAN, SAMPLE, PERTURBED = 0.0, 1.0, 10.0
-"""Factors on the deviation of q(z | x), for the three reconstructions of table 11. Of classes there
-are the likeliest, `MEAN`, and a draw, `SAMPLE`; of quantised codes the first alone."""
+"""Factors of the standard deviation of q(z | x), for the three reconstructions of table 11. Classes
+have the likeliest, `MEAN`, and a draw, `SAMPLE`; quantised codes only the first."""
 
 GREEDY = SamplingSettings(greedy=True)
 
 ENTRIES = 2**24
-"""Probabilities, or distances, that are worked on at a time: 64 or 128 MiB of them."""
+"""Probabilities or distances in memory at a time: 64 or 128 MiB."""
 
 
 # -- codes ----------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def reconstruct(
     longest: int,
     seed: int,
 ) -> list[Tokens]:
-    """Each sentence written anew from its code: of `MEAN`, `SAMPLE` or `PERTURBED` scale."""
+    """Reconstruct each sentence from its code at `MEAN`, `SAMPLE` or `PERTURBED` scale."""
     _, of_codes, of_words = _generators(seed)
     z = drawn(encoded(model, lines), scale, of_codes)
     return decode(model, z, settings, longest, lines.eos, of_words)
@@ -248,9 +248,9 @@ def read_sentences(path: Path) -> list[str]:
 class SentenceWriter:
     """A model with a latent code and its vocabulary, from text to text.
 
-    feed: what the model learnt from; longer sentences are cut or refused, as it says. longest: most
-    tokens of what is written. unknown: words that the vocabulary lacks are read as <unk>; else they
-    are refused. The same seed gives the same sentences, the first ones for any number of them.
+    feed: the training feed; longer sentences are cut or refused, as it says. longest: maximum
+    tokens of a decoded text. unknown: unknown words are read as <unk>; otherwise they are refused.
+    The same seed gives the same sentences, whatever their number.
     """
 
     model: LatentModel
@@ -262,17 +262,18 @@ class SentenceWriter:
     unknown: bool = False
 
     def read(self, sentences: Sequence[str]) -> Lines:
-        """The tokens of sentences that the model can read; a clear refusal of others."""
+        """The tokens of sentences; refuses those that the model cannot read."""
         tokens = [self._tokens(text, number) for number, text in enumerate(sentences, 1)]
         return Lines.of(tokens, self.tokenizer.eos).cut(self.feed.longest)
 
     def reconstruct(
         self, lines: Lines, scales: Sequence[float] = (MEAN, SAMPLE, PERTURBED)
     ) -> list[Reconstruction]:
-        """Table 11: from the mean, from a draw of q(z | x), from one of ten times its deviation.
+        """Table 11: from the mean, from a draw of q(z | x), from a draw with ten times its standard
+        deviation.
 
         The noise is the same at every scale. Not every kind of code has all of them: see `MEAN`.
-        An auto-encoder has a mean alone.
+        An auto-encoder has only a mean.
         """
         settings = self.settings, self.longest, self.seed
         written = [self._texts(reconstruct(self.model, lines, s, *settings)) for s in scales]
@@ -335,15 +336,16 @@ class SentenceWriter:
     def answer(
         self, question: str, lengths: Sequence[int] = (5, 10, 15), scale: float = MEAN
     ) -> list[Answer]:
-        """Answers of about so many words (section 4.6).
+        """Answers of about the given numbers of words (section 4.6).
 
-        "question ? <unk> ... <unk>", with an <unk> for each word of the answer, is written anew
+        "question ? <unk> ... <unk>", with an <unk> for each word of the answer, is reconstructed
         from its mean code, or of `SAMPLE` scale from a draw of q(z | x), as in the paper: the
         likeliest word each time, but never <unk>.
         """
         if not self.model.ends:
             raise InfolmError(
-                "a model of single symbols answers no questions: take a run whose model.kind is "
+                "a model of single symbols cannot answer questions: choose a run whose "
+                "model.kind is "
                 "sentence"
             )
         unk, mark = self._blank(), self._question_mark()
@@ -367,25 +369,25 @@ class SentenceWriter:
         text, limit = self.tokenizer.adapted(text), self.feed.longest
         tokens = self.tokenizer.encode(text)
         if not len(tokens):
-            raise InfolmError(f"sentence {number} is empty: give it a word")
+            raise InfolmError(f"sentence {number} is empty: write at least one word")
         if self.tokenizer.eos in tokens:
             raise InfolmError(f"sentence {number} has more than one line: give it as one")
         if len(tokens) > 1 and not self.model.ends:
             raise InfolmError(
-                f"sentence {number} has {len(tokens):,} words, and the model is one of single "
-                "symbols: give one"
+                f"sentence {number} has {len(tokens):,} words, and the model reads single "
+                "symbols: give one word"
             )
         if len(tokens) > limit and self.feed.beyond == "refuse":
             raise InfolmError(
-                f"sentence {number} has {len(tokens):,} tokens, and the model has learnt from "
+                f"sentence {number} has {len(tokens):,} tokens, and the model was trained on "
                 f"sentences of at most {limit:,}: shorten it"
             )
         lacking = [] if self.unknown else self.tokenizer.unknown(text)
         if lacking:
             words = ", ".join(f"'{word}'" for word in lacking[:10])
             raise InfolmError(
-                f"the model's vocabulary lacks parts of sentence {number}: use others than "
-                f"{words}, or have them read as <unk> by --unknown"
+                f"the model's vocabulary lacks parts of sentence {number}: replace "
+                f"{words}, or read them as <unk> with --unknown"
             )
         return tokens
 
@@ -393,8 +395,8 @@ class SentenceWriter:
         """The token that stands for a word of an answer."""
         if self.tokenizer.unk is None:
             raise InfolmError(
-                "questions are asked with <unk> in place of the answer's words, which this "
-                "vocabulary has not: train with data.tokens=word"
+                "questions need <unk> for the answer's words, and this "
+                "vocabulary has none: train with data.tokens=word"
             )
         return self.tokenizer.unk
 
@@ -402,7 +404,8 @@ class SentenceWriter:
         found = self.tokenizer.lookup("?").tolist()
         if found == [NO_TOKEN]:
             raise InfolmError(
-                "the model's vocabulary lacks '?', which parts a question from its answer: train "
+                "the model's vocabulary lacks '?', which separates a question from its answer: "
+                "train "
                 "on a text that has questions"
             )
         return int(found[0])

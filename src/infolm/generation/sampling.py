@@ -1,7 +1,7 @@
-"""Writing text with a language model: which words may come next, and the draw among them.
+"""Sampling from a language model: filters of the next word's distribution, and the draw.
 
-Each filter takes ln p (B, V) to the ln p (B, V) of what is left, renormalised, with -inf for a word
-it rules out. Every one keeps at least one word.
+Each filter maps ln p (B, V) to the renormalised ln p (B, V) of the remaining words, with -inf for
+excluded ones. Every one keeps at least one word.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def temperature(log_probs: Tensor, value: float) -> Tensor:
 
 
 def greedy(log_probs: Tensor) -> Tensor:
-    """The likeliest word alone."""
+    """Only the likeliest word."""
     return top_k(log_probs, 1)
 
 
@@ -79,7 +79,7 @@ def _fewest(log_probs: Tensor, rank: Tensor, mass: float) -> Tensor:
 
 @dataclass(frozen=True)
 class SamplingSettings:
-    """How the next word is chosen; what is given applies in the order of the fields.
+    """How the next word is chosen; the given filters apply in the order of the fields.
 
     `forbid` holds words that may never come (<unk>, say), and comes before everything else.
     """
@@ -106,7 +106,7 @@ class SamplingSettings:
         """ln p of the next word (B, V), filtered."""
         if self.forbid:
             if len(set(self.forbid)) == log_probs.shape[-1]:
-                raise InfolmError("Every word of the vocabulary is forbidden; allow at least one.")
+                raise InfolmError("Every word of the vocabulary is forbidden: allow at least one.")
             log_probs = log_probs.clone()
             log_probs[:, list(self.forbid)] = -torch.inf
             log_probs = log_probs.log_softmax(-1)
@@ -164,8 +164,8 @@ def generate(
 
     The model must be in evaluation mode. Each continuation has its own random numbers, seeded from
     `generator` (on the CPU) one after another, so the first ones are the same for any `num`, but
-    for rounding in the model. With `cache`, each continuation has a neural cache of its own,
-    which begins with the prompt. `report` hears of the tokens of all continuations together.
+    for rounding in the model. With `cache`, each continuation has its own neural cache, which
+    starts with the prompt. `report` is called with the tokens of all continuations together.
     """
     words: list[Tensor] = []
     for word in word_by_word(model, prompt, tokens, num, settings, generator, cache):

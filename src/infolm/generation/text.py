@@ -1,4 +1,4 @@
-"""From a prompt in words to samples in words, and long texts to measure."""
+"""Continuations of a prompt as text, and long texts to measure."""
 
 from collections.abc import Iterator
 from itertools import takewhile
@@ -59,7 +59,7 @@ def stream(
 ) -> Iterator[str]:
     """The first text of `write`, piece by piece.
 
-    A piece is given out once the token behind it is known: that decides which blanks it has.
+    A piece is yielded once the next token is known, which decides its blanks.
     """
     ids = _read(tokenizer, prompt)
     generator = torch.Generator().manual_seed(seed)
@@ -81,13 +81,13 @@ def stream(
 
 
 def continuation(tokenizer: Tokenizer, prompt: list[int], sample: list[int]) -> str:
-    """What follows the prompt, with the blank between them where prose has one."""
+    """The continuation, with a blank before it if prose has one."""
     first, both = tokenizer.prose(prompt), tokenizer.prose([*prompt, *sample])
     return both[len(first) :] if both.startswith(first) else f" {tokenizer.prose(sample)}"
 
 
 def unknown_words(tokenizer: Tokenizer, prompt: str) -> str:
-    """A sentence on words of the prompt that the vocabulary lacks; empty where it has all."""
+    """A warning about unknown words of the prompt; empty if there are none."""
     unknown = tokenizer.unknown(tokenizer.adapted(prompt))
     if not unknown:
         return ""

@@ -5,9 +5,9 @@ A critic T(x, y) scores a pair. Every bound here takes two tensors of scores in 
     positive: (..., N)      T(x_i, y_i), pairs drawn together
     negative: (..., N, K)   T(x_i, y') for K y' of other pairs: drawn from the product of marginals
 
-and gives (...,), in nats; leading dimensions are batches of their own. `contrast` makes the two
-from the matrix of all scores of a batch. All exponentials stay in the log domain. With r = p(x, y)
-/ p(x) p(y), each bound is tight at the critic its docstring names.
+and returns (...,), in nats; leading dimensions are separate batches. `contrast` extracts both from
+the matrix of all scores of a batch. All exponentials stay in the log domain. With r = p(x, y) /
+p(x) p(y), each bound is tight at the critic its docstring names.
 
 | bound | side | best critic | limit |
 | --- | --- | --- | --- |
@@ -48,8 +48,8 @@ def log_mean_exp(scores: Tensor, dimensions: tuple[int, ...] = (-1,)) -> Tensor:
 def donsker_varadhan(positive: Tensor, negative: Tensor) -> Tensor:
     """I >= E_p[T] - ln E_q[e^T], with q = p(x) p(y). BMI's eq. 4, the value MINE reports.
 
-    The ln of a sample mean is low on average, so on few negatives the value is high on
-    average, by about the variance of that mean over twice its square.
+    The ln of a sample mean is biased low, so with few negatives the value is biased high, by about
+    the variance of that mean over twice its square.
     """
     return positive.mean(-1) - log_mean_exp(negative, (-2, -1))
 
@@ -64,7 +64,7 @@ def mine(
 
         gradient = E_p[T'] - E_q[e^T T'] / a.
 
-    The first element has this gradient; its value means nothing. `log_average` is None at first.
+    The first element has this gradient; its value is meaningless. `log_average` is None at first.
     """
     log_mean = log_mean_exp(negative, (-2, -1))
     old = log_mean.detach() if log_average is None else log_average
@@ -126,7 +126,7 @@ def _log_mixture(a: Tensor, b: Tensor, alpha: float) -> Tensor:
 def smile(positive: Tensor, negative: Tensor, clip: float) -> Tensor:
     """E_p[T] - ln E_q[clip(e^T, e^-clip, e^clip)]: `donsker_varadhan`, steadier but biased.
 
-    The clipped mean may be too low, so this is no bound (Song and Ermon, 2020).
+    The clipped mean may be too low, so this is not a bound (Song and Ermon, 2020).
     """
     return donsker_varadhan(positive, negative.clamp(-clip, clip))
 
@@ -149,5 +149,5 @@ def jensen_shannon(positive: Tensor, negative: Tensor) -> Tensor:
 
 
 def jensen_shannon_information(positive: Tensor, negative: Tensor) -> Tensor:
-    """The lower bound of a critic that was trained by `jensen_shannon`: `nwj` of 1 + T."""
+    """The lower bound of a critic trained with `jensen_shannon`: `nwj` of 1 + T."""
     return nwj(1 + positive, 1 + negative)

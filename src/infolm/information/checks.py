@@ -1,12 +1,12 @@
-"""Every estimate held against the evidence of the sample: a self-check.
+"""Self-checks: each estimate compared with the evidence of the sample.
 
-An estimator knows its own error, and often its own bias. What it cannot know is that the rows are a
-time series, that columns are rounded, that the dependence is of a kind it does not see. So each
-estimate is compared with what neighbours, correlations, counts and screens say (`panel.judged`):
+An estimator knows its own error, and often its own bias. It cannot know that the rows are a time
+series, that columns are rounded, or that the dependence is of a kind it misses. So each estimate is
+compared with neighbours, correlations, counts and screens (`panel.judged`):
 
 - warnings about the rows hold for every estimator;
-- an interval that excludes 0, where that on shuffled pairs does too, is withdrawn;
-- the interval is widened to hold theirs, and where the value is outside it there is a warning.
+- an interval that excludes 0 is withdrawn if the interval on shuffled pairs does too;
+- the interval is widened to contain theirs, with a warning if the value is outside theirs.
 """
 
 from collections.abc import Callable
@@ -16,13 +16,13 @@ from typing import Any
 from infolm.information.estimate import Estimate, joined, pairs
 
 APART = 0.05
-"""Nats by which a value may miss the interval of the others without a warning."""
+"""Nats by which a value may lie outside the others' interval without a warning."""
 VETO = 0.05
 """Nats on shuffled pairs, above three standard errors, that withdraw an interval."""
 
 
 def checked(unchecked: Callable[[Any, Any], Estimate], x: Any, y: Any, seed: int = 0) -> Estimate:
-    """The estimate, wider and with warnings where the evidence speaks against it."""
+    """The estimate, widened and with warnings if the evidence contradicts it."""
     from infolm.information.evidence import FEWEST, Evidence
     from infolm.information.panel import judged, with_critic
 
@@ -42,7 +42,7 @@ def checked(unchecked: Callable[[Any, Any], Estimate], x: Any, y: Any, seed: int
         judgement = with_critic(judgement, found)
         of_value = judgement.of_value
     elif low <= judgement.value <= high and not judgement.lower_limit:
-        of_value = ()  # of another kind, and it agrees
+        of_value = ()  # an estimator of another kind agrees
     return replace(
         found,
         interval=(min(low, judgement.low), max(high, judgement.high)),
@@ -65,7 +65,7 @@ def _apart(found: Estimate, low: float, high: float) -> str | None:
 
 
 def _vetoed(found: Estimate) -> Estimate:
-    """With an interval from 0 where shuffled pairs, which share nothing, seem to share as well."""
+    """With an interval from 0 if shuffled pairs, which share nothing, also give information."""
     if found.permuted <= max(VETO, 3 * found.stderr):
         return found
     told = (

@@ -9,12 +9,13 @@ With a constant Z it is KSG 1. Discrete columns, by the entropies of Miller and 
 
     I(X; Y | Z) = H(X, Z) + H(Y, Z) - H(Z) - H(X, Y, Z).
 
-The transfer entropy of a series X to Y (Schreiber, 2000) is what the past of X tells about the
-next y beyond the past of Y: I(X_{t-h+1..t}; Y_{t+1} | Y_{t-h+1..t}).
+The transfer entropy from a series X to Y (Schreiber, 2000) is the information of the past of X
+about the next y beyond the past of Y: I(X_{t-h+1..t}; Y_{t+1} | Y_{t-h+1..t}).
 
 The p-value of conditional independence permutes x among rows of nearly the same z (Runge, 2018).
-Nearly the same is not the same: where z all but sets x, rows that take the x of a neighbour lose
-what x and y share by z, and too many true hypotheses are refuted. So x moves along its local slope,
+Nearly the same is not the same: if z almost determines x, rows that take the x of a neighbour lose
+what x and y share through z, and too many true hypotheses are rejected. So x moves along its local
+slope,
 
     x*_i = x_j + B_i (z_i - z_j),    B_i by least squares over the neighbours of z_i.
 """
@@ -42,17 +43,17 @@ Rows = npt.NDArray[Any]
 NEIGHBOURS = 5
 PERMUTATIONS = 99
 DISTINCT = 0.05
-"""Of the rows: columns with at most this share of distinct values are counted."""
+"""Columns with at most this share of distinct values are treated as discrete."""
 FITTED = 20
 """Neighbours from which a local slope is taken."""
 CONTINUOUS = 0.6
-"""Of the rows: columns with at least this share of distinct values have slopes."""
+"""Columns with at least this share of distinct values have slopes."""
 OFF = 0.1
 """Nats of bias on Gaussian rows that are worth a warning."""
 
 
 def frenzel_pompe(x: Array, y: Array, z: Array, neighbours: int = NEIGHBOURS) -> Array:
-    """The local values (N,) of I(X; Y | Z), of columns as they are."""
+    """The local values (N,) of I(X; Y | Z), without rescaling columns."""
     xz, yz = np.concatenate([x, z], axis=1), np.concatenate([y, z], axis=1)
     local = np.empty(len(x))
     for block, hood in neighbourhoods(xz, z, yz, asked=len(x)):
@@ -100,10 +101,11 @@ def transfer_entropy(
     permutations: int = PERMUTATIONS,
     seed: int = 0,
 ) -> Answer:
-    """What the last `history` rows of x tell about the next row of y beyond those of y, in nats."""
+    """The information of the last `history` rows of x about the next row of y beyond those of y, in
+    nats."""
     a, b = pairs(x, y, at_least=50 + history)
     if history < 1:
-        raise InfolmError(f"a history has one row at least, not {history}")
+        raise InfolmError(f"a history has at least one row, not {history}")
     past_x, past_y = (_past(side, history) for side in (a, b))
     rng = np.random.default_rng(seed)
     return _answer(past_x, b[history:], past_y, neighbours, permutations, rng, None)
@@ -227,7 +229,7 @@ def _slopes(sx: Array, sz: Array, x: Rows, z: Rows) -> Array:
 def _among(beside: npt.NDArray[np.intp], rng: np.random.Generator) -> npt.NDArray[np.intp]:
     """Rows in random pairs of nearly the same z, each in the place of the other.
 
-    No row is used twice, which neighbours would see; the few that find no partner stay.
+    No row is used twice, which neighbours would detect; the few without a partner stay.
     """
     order = np.arange(len(beside))
     free = np.ones(len(beside), bool)

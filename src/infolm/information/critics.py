@@ -1,4 +1,4 @@
-"""Critics: what scores pairs, T(x, y), for the bounds of `infolm.information.bounds`.
+"""Critics: scores of pairs, T(x, y), for the bounds of `infolm.information.bounds`.
 
     critic(x, y): (..., N, X), (..., M, Y) -> (..., N, M), the scores of all pairs
 
@@ -130,8 +130,8 @@ class GaussianRatio(Critic):
     T = sum_i [rho_i x_i y_i - rho_i^2 (x_i^2 + y_i^2) / 2] / (1 - rho_i^2) - 1/2 ln(1 - rho_i^2)
         + C(x, y)
 
-    Never below `FLOOR`: whatever is less likely by that much does not matter, and exponentials of
-    thousands below zero are slow denormal numbers.
+    Never below `FLOOR`: less likely pairs do not matter, and exponentials of very negative numbers
+    are slow denormals.
     """
 
     def __init__(self, rho: Tensor, correction: Critic) -> None:
@@ -152,7 +152,8 @@ class GaussianRatio(Critic):
 
 
 class ConditionalGaussian(Critic):
-    """T(x, y) = ln q(y|x), independent normals whose means and deviations are functions of x.
+    """T(x, y) = ln q(y|x), independent normals whose means and standard deviations are functions of
+    x.
 
     CLUB's critic. In canonical coordinates it starts from means rho_i x_i, variances 1 - rho_i^2.
     """
@@ -187,9 +188,9 @@ class SegmentEncoder(nn.Module):
 
     Each head is a weighted sum of the embeddings of the L tokens; the weights are learnt for every
     position. They start as the mean of all, and as geometric means that look 1, 2, 4, 8 tokens deep
-    from the end that is near the other segment, so that both what a passage is about and its very
-    last words are at hand. In training half of the numbers are dropped: few texts are long
-    enough for so many.
+    from the end that is near the other segment, so that both the topic of a segment and its last
+    words are available. In training half of the numbers are dropped: few texts are long enough for
+    so many.
     """
 
     HEADS = 5

@@ -7,8 +7,8 @@ c_s the count of symbol s among N and K the number of different symbols,
     Miller-Madow     H + (K - 1) / 2N                                    (Miller, 1955)
 
 and I(X; Y) = H(X) + H(Y) - H(X, Y) by either. The plug-in of I is too large by about
-(K_xy - K_x - K_y + 1) / 2N, which Miller-Madow takes off; both are far off where most
-cells have been seen but a few times.
+(K_xy - K_x - K_y + 1) / 2N, which Miller-Madow subtracts; both are far off if most cells have been
+seen only a few times.
 """
 
 import math
@@ -35,9 +35,9 @@ Rows = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
 
 DISTINCT_SHARE = 0.9
-"""Of the rows: numbers with a fraction of which more are distinct are taken as continuous."""
+"""Columns with a larger share of distinct values count as continuous."""
 PAIRS_PER_CELL = 5
-"""Fewer pairs than this for a seen cell of the joint table are told as undersampling."""
+"""With fewer pairs per seen cell of the joint table there is a warning of undersampling."""
 
 
 def plug_in_entropy(counts: npt.ArrayLike) -> float:
@@ -156,7 +156,7 @@ def _discrete(x: npt.ArrayLike, y: npt.ArrayLike) -> tuple[Rows, Rows]:
 def _estimate(
     name: str, x: npt.ArrayLike, y: npt.ArrayLike, seed: int, method: Callable[[Table], float]
 ) -> Estimate:
-    """The estimate, with an interval that allows for what the bias may be.
+    """The estimate, with an interval that allows for the possible bias.
 
     It holds the values of both methods, both less what they find on shuffled pairs (their bias at
     independence, more than it elsewhere), and their errors. Near independence the error grows with

@@ -1,4 +1,4 @@
-"""What every estimator of information takes and returns.
+"""The interface of estimators of information.
 
 An estimator is an object with `estimate(x, y) -> Estimate`; its settings are the arguments of its
 constructor. Samples are rows: (N,) or (N, D), NumPy arrays, torch tensors or lists.
@@ -18,20 +18,20 @@ Unit = Literal["nats", "bits"]
 Side = Literal["lower", "upper"]
 
 CONFIDENCE = 0.95
-"""Of every interval."""
+"""The confidence of every interval."""
 
 
 @dataclass(frozen=True)
 class Estimate:
     """Mutual information from samples, and how far to trust it.
 
-    value: the estimate; where `bound` says so, of a bound: the truth is above a lower one.
+    value: the estimate, or a bound if `bound` says so.
     stderr: the standard error of `value` over samples of this size.
-    interval: where the mutual information itself lies, with `CONFIDENCE`, as far as the
-    estimator can tell; it widens by the estimator's own bias where that can be measured.
+    interval: of the mutual information itself, with `CONFIDENCE`, as far as the estimator knows; it
+    includes the estimator's own bias if that can be measured.
     permuted: the same estimator on pairs whose y were shuffled, so that the truth is 0.
     folds: the value of each fold, where there are folds.
-    warning: why the value should not be taken as it stands; None where nothing is known against it.
+    warning: why the value is doubtful; None if nothing is known against it.
     """
 
     estimator: str
@@ -95,7 +95,7 @@ def rows(data: Any, name: str) -> npt.NDArray[Any]:
         array = array[:, None]
     if array.ndim != 2 or not array.size:
         raise InfolmError(
-            f"{name} has the shape {array.shape}: give one row a sample, (N,) or (N, D)"
+            f"{name} has the shape {array.shape}: give one sample per row, (N,) or (N, D)"
         )
     if array.dtype.kind not in "biuf":
         raise InfolmError(f"{name} does not hold numbers but {array.dtype}: encode it as numbers")
@@ -104,7 +104,7 @@ def rows(data: Any, name: str) -> npt.NDArray[Any]:
     if not np.isfinite(array).all():
         row, column = np.argwhere(~np.isfinite(array))[0]
         raise InfolmError(
-            f"{name} is not a finite number in row {row}, column {column}: drop or mend that row"
+            f"{name} is not a finite number in row {row}, column {column}: drop or correct that row"
         )
     constant = np.flatnonzero((array == array[0]).all(0))
     if len(constant):
@@ -115,7 +115,7 @@ def rows(data: Any, name: str) -> npt.NDArray[Any]:
 
 
 def _of_arrow(data: Any, name: str) -> npt.NDArray[Any]:
-    """A data frame, a table or a series that speaks Arrow (pandas, polars, PyArrow), as (N, D).
+    """A data frame, table or series with the Arrow interface (pandas, polars, PyArrow), as (N, D).
 
     Words and categories become codes.
     """
@@ -164,7 +164,7 @@ def pairs(x: Any, y: Any, at_least: int = 2) -> tuple[npt.NDArray[Any], npt.NDAr
 
 
 def shuffled(y: npt.NDArray[Any], seed: int) -> npt.NDArray[Any]:
-    """The rows of y in random order: what has nothing to do with x any more."""
+    """The rows of y in random order, and so independent of x."""
     return np.random.default_rng(seed).permutation(y)
 
 

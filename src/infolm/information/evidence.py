@@ -1,9 +1,9 @@
-"""What a sample shows about its mutual information before anything is trained.
+"""Evidence about the mutual information of a sample without training.
 
 The nearest-neighbour value of Kraskov et al. on random normal scores (`ranks`) is consistent for
-columns of any kind, and no monotone map of a column changes it. What it needs is rows: where the
-dependence is finer than the distance of k neighbours, or the columns are many, it reads too little.
-Both can be seen:
+columns of any kind, and no monotone map of a column changes it. It needs many rows: if the
+dependence is finer than the distance of k neighbours, or there are many columns, it is too low.
+Both can be detected:
 
     drift     it reads more with all rows than with half of them, and with 3 neighbours than with 10
     trial     it misses on Gaussian rows of the same size and correlations, whose truth is known
@@ -55,7 +55,7 @@ RARE = 0.05
 FEWEST = 25
 """Rows that a part must have to be read on its own."""
 LEAST = 8
-"""Rows of a sample of which anything can be said."""
+"""Least rows of a sample for any statement."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,9 @@ class Correlated:
 
 
 class Evidence:
-    """All of it, for rows x (N, Dx) and y (N, Dy); each part is computed when first asked for.
+    """All evidence for rows x (N, Dx) and y (N, Dy); each part is computed when first needed.
 
-    sequence: the rows are a time series that its user knows of.
+    sequence: the user knows that the rows are a time series.
     """
 
     def __init__(self, x: npt.ArrayLike, y: npt.ArrayLike, seed: int = 0) -> None:
@@ -147,7 +147,7 @@ class Evidence:
 
     @cached_property
     def classes(self) -> bool:
-        """Whether values of both sides are seen again and again, but not their pairs."""
+        """Whether values of both sides repeat, but not their pairs."""
         distinct = [len(np.unique(side, axis=0)) for side in (self.x, self.y)]
         return max(distinct) < 0.6 * self.samples and not self.sampled_table
 

@@ -1,4 +1,4 @@
-"""Truths to hold estimators against: discrete information, and tasks whose answer is known.
+"""Exact values for testing estimators: discrete information, and tasks with a known answer.
 
 A task is a sampler that carries its true mutual information, in nats:
 
@@ -90,7 +90,7 @@ def total_correlation(p: npt.ArrayLike) -> float:
 
 
 def kullback_leibler(p: npt.ArrayLike, q: npt.ArrayLike) -> float:
-    """KL(p || q) = sum p ln p / q; infinite where q rules out what p allows."""
+    """KL(p || q) = sum p ln p / q; infinite if q is 0 where p is not."""
     p, q = np.asarray(p, np.float64), np.asarray(q, np.float64)
     here = p > 0
     if (q[here] == 0).any():
@@ -121,7 +121,7 @@ class Table:
         return x, y
 
 
-# Gaussians and their kin
+# Gaussians and related distributions
 
 
 def gaussian_entropy(covariance: npt.ArrayLike) -> float:
@@ -300,7 +300,7 @@ class UniformNoise:
         return x, x + rng.uniform(-self.noise, self.noise, (n, 1))
 
 
-# What leaves information as it is
+# Transformations that preserve information
 
 
 def identity(x: Array) -> Array:

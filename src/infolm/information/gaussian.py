@@ -7,7 +7,7 @@ For jointly Gaussian X and Y with canonical correlations rho_i,
 The copula form first maps every column to its normal scores, which no monotone map of a column
 changes. It is exact where those scores are jointly Gaussian; if only those of X alone and of Y
 alone are (always so for one column each), it is a lower bound, since a Gaussian has the largest
-joint entropy (Ince et al., 2017). Where there is other dependence both forms miss it.
+joint entropy (Ince et al., 2017). Both forms miss other dependence.
 """
 
 import math
@@ -187,7 +187,7 @@ class Gaussian:
     Without `copula` the value is unbiased for Gaussian data. The variance is that of the local
     information over N (for Gaussian data sum rho_i^2 / N) and what is left of it at independence,
     where the first vanishes. A joint kurtosis (Mardia, 1970) that a Gaussian sample would not have
-    is told as a warning.
+    gives a warning.
 
     Ranks blur strong dependence: by -0.04 of 3 nats in one dimension from 2,000 pairs, -0.45 from
     60, more where columns are nearly collinear. Over repeated samples the blur had a spread of
@@ -298,13 +298,13 @@ def surrogate(x: npt.ArrayLike, y: npt.ArrayLike, seed: int = 0) -> tuple[Array,
 
 @dataclass(frozen=True)
 class Trial:
-    """What an estimator did on Gaussian rows that resemble the data, where the truth is known."""
+    """An estimator's result on Gaussian rows that resemble the data, where the truth is known."""
 
     bias: float
     stderr: float  # of the information the data have by a Gaussian, which the surrogate was given
 
     def interval(self, value: float, stderr: float, samples: int) -> tuple[float, float]:
-        """Where the truth lies: about the value, about the value - bias, and between them.
+        """The interval of the truth: around the value, around the value - bias, and between them.
 
         The bias is known on Gaussian data only, so that the value is not corrected for it. About
         value - bias there is the error of the value, and that of the bias: of the surrogate's
@@ -320,7 +320,7 @@ class Trial:
 
     @property
     def warning(self) -> str | None:
-        """Told where the bias is over 0.1 nats."""
+        """A warning if the bias is over 0.1 nats."""
         if abs(self.bias) <= 0.1:
             return None
         return (
@@ -335,8 +335,8 @@ def tried(
     """The trial of an estimator on a surrogate of (x, y).
 
     It is compared with the unbiased Gaussian estimate from those very rows instead of the truth:
-    both have the same expectation, but the estimate shares the luck of the sample with an
-    estimator that is not far off.
+    both have the same expectation, but the estimate shares the sampling error with an estimator
+    that is not far off.
     """
     latent = _latent(*pairs(x, y), seed)
     (samples, dx), dy = latent.u.shape, latent.v.shape[1]

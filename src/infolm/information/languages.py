@@ -29,7 +29,7 @@ from infolm.information.exact import Array, entropy, mutual_information, probabi
 Tokens = npt.NDArray[np.int64]
 
 TOLERANCE = 1e-9
-"""Within which an entropy rate counts as known."""
+"""The precision within which an entropy rate counts as known."""
 MOST_CELLS = 2**24
 """Entries of the largest table that is enumerated: 128 MB."""
 MOST_FILTERS = 100_000
@@ -165,7 +165,7 @@ def _checked(tokens: npt.ArrayLike, types: int) -> Tokens:
 
 def _check_segments(m: int, gap: int, n: int) -> None:
     if m < 1 or n < 1 or gap < 0:
-        raise InfolmError("segments need one token at least, and a gap of 0 or more between them")
+        raise InfolmError("segments need at least one token, and a gap of 0 or more between them")
 
 
 class HiddenMarkov:
@@ -203,7 +203,7 @@ class HiddenMarkov:
 
     @cached_property
     def entropy_rate(self) -> float:
-        """Known to `TOLERANCE`, or refused: then `entropy_rate_bounds` says what is known."""
+        """Known to `TOLERANCE`, or refused: then use `entropy_rate_bounds`."""
         low, high = self.entropy_rate_bounds()
         if high - low > TOLERANCE:
             raise InfolmError(
@@ -219,8 +219,8 @@ class HiddenMarkov:
 
         (Cover and Thomas, theorem 4.5.1.) Both sides are means, over all pasts, of the entropy of
         the token that a filter predicts; pasts that end in the same filter, to twelve digits, go
-        on as one. n grows until the bounds are `tolerance` apart, or until more than `most`
-        filters and tokens would have to be followed: then the bounds are what they are.
+        on as one. n grows until the bounds are `tolerance` apart, or until more than `most` filters
+        and tokens would be needed: then the bounds stay apart.
 
         Where the model is unifilar, both are sum pi_s H(X_2 | S_1 = s) = h.
         """
@@ -284,8 +284,9 @@ class HiddenMarkov:
         cells = max(self.types**whole, self.types**part * len(self.stationary))
         if cells > MOST_CELLS:
             raise InfolmError(
-                f"{cells:,} probabilities are too many to enumerate, {MOST_CELLS:,} is the most: "
-                "ask for shorter blocks"
+                f"{cells:,} probabilities are too many to enumerate, {MOST_CELLS:,} is the "
+                "maximum: "
+                "choose shorter blocks"
             )
 
     def _forward(self, n: int) -> Array:
@@ -343,8 +344,8 @@ class Grammar:
         Grammar({"S": {"NP VP": 1.0}, "NP": {"cats": 0.5, "cats that VP": 0.5}, "VP": {...}})
 
     rules: for each nonterminal its right-hand sides, symbols between blanks, with their
-    probabilities. What is no nonterminal is a word. Tokens number the words in the order of
-    their first mention, then `<eos>`.
+    probabilities. A symbol that is not a nonterminal is a word. Tokens number the words in the
+    order of their first mention, then `<eos>`.
 
     A right-hand side may not be empty, nor a nonterminal begin with itself: so the words so far
     leave finitely many stacks of symbols to come, and the probability of each prefix is exact.

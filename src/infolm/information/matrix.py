@@ -30,7 +30,7 @@ def corrected(p_values: npt.ArrayLike) -> Array:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two columns, what the panel says of them, and the corrected p-value."""
+    """Two columns, the panel's answer for them, and the corrected p-value."""
 
     x: str
     y: str
@@ -45,7 +45,7 @@ def matrix(
     columns = rows(data, "the table")
     places = list(combinations(range(columns.shape[1]), 2))
     if not places:
-        raise InfolmError("a matrix needs two columns at least")
+        raise InfolmError("a matrix needs at least two columns: give a file with more")
     answers = []
     for i, j in places:
         answers.append(panel.estimate(columns[:, i], columns[:, j]))

@@ -43,11 +43,11 @@ Ints = npt.NDArray[np.integer[Any]]
 Variant = Literal[1, 2]
 
 TREE_COLUMNS = 8
-"""Up to so many joint columns a k-d tree is faster than all distances."""
+"""Up to this many joint columns a k-d tree is faster than all distances."""
 BLOCK = 2**20
 """Bytes of distances at once, so that they stay in the cache of a core."""
 TRIAL_ROWS = 5_000
-"""Rows whose local values tell the bias and the permuted value."""
+"""Rows for the bias and the permuted value."""
 TIED_SHARE = 0.01
 """Of the rows, above which KSG warns."""
 
@@ -296,8 +296,8 @@ class KSG:
 
     Fewer neighbours have less bias, more a smaller spread. The bias falls slowly with N and grows
     with the dimension and the information (about -0.8 of 3 nats in 5 + 5 dimensions from 2,000
-    pairs), so that the estimator tries itself on a Gaussian surrogate, as `_estimate` says. Rows
-    tied with others are told as a warning; no noise is added: `Mixture` is made for them.
+    pairs), so that the estimator tries itself on a Gaussian surrogate, as `_estimate` says. Tied
+    rows give a warning; no noise is added: use `Mixture` for them.
     """
 
     neighbours: int = 3

@@ -1,11 +1,11 @@
-"""Neural estimators: a critic learns to tell pairs from shuffled pairs, and a bound reads it.
+"""Neural estimators: a critic learns to distinguish pairs from shuffled pairs, and gives a bound.
 
-The rows are cut into folds. For each fold a critic is trained on the others, kept as it was where
-its bound on a validation part of them was best, and read on the fold, which it has never seen. So
-every row is tested once, and a lower bound stays one. The value is the mean over the folds.
+The rows are cut into folds. For each fold a critic is trained on the others, with early stopping by
+its bound on a validation part of them, and evaluated on the fold, which it has never seen. So every
+row is tested once, and a lower bound remains one. The value is the mean over the folds.
 
-Three things make this steady on a few thousand rows. None can break a bound, since any function of
-a pair is a critic:
+Three things make this stable on a few thousand rows. None invalidates a bound, since any function
+of a pair is a critic:
 
 - The critic of arrays starts from the log density ratio of a Gaussian, after normal scores of
   each column and in canonical coordinates, and learns what that misses. On Gaussian data it begins
@@ -89,7 +89,7 @@ class Mine:
 
 
 class Bound(NamedTuple):
-    """How a critic of ln r is trained, chosen on the validation part, and read.
+    """How a critic of ln r is trained, selected on the validation part, and evaluated.
 
     cut: whether its scores are cut off at a height; only where that leaves a bound a bound.
     """
@@ -484,15 +484,16 @@ def _gap(value: float, in_sample: float, optimistic: float) -> str | None:
     if in_sample - value > GAP:
         return (
             f"the critics read {in_sample - value:.2f} nats more on the rows they were trained on "
-            "than on new ones: the truth may lie between, and more rows would tell"
+            "than on new ones: the truth may lie between, so use more rows"
         )
     if optimistic - value > 2 * GAP:
         return (
-            f"the rows are too few to tell chance from correlations worth {optimistic:.2f} nats: "
-            "more rows would tell"
+            "the rows are too few to distinguish chance from correlations worth "
+            f"{optimistic:.2f} nats: "
+            "use more rows"
         )
     if value == in_sample == 0:
-        return "the critics found nothing, which is no proof that there is nothing"
+        return "the critics found nothing, which does not prove independence"
     return None
 
 
@@ -512,7 +513,9 @@ def _control(permuted: Reading) -> str | None:
 def fewest_rows(folds: int) -> int:
     """The fewest rows that so many folds need."""
     if folds < 2:
-        raise InfolmError(f"{folds} folds are too few: 2 at least, one to train on, one to test")
+        raise InfolmError(
+            f"{folds} folds are too few: use at least 2, one to train on and one to test"
+        )
     return 4 * GROUPS * folds
 
 
@@ -546,7 +549,7 @@ class Neural:
         return checked(self.unchecked, x, y, self.seed)
 
     def unchecked(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
-        """The critics' own reading, not held against estimators of other kinds."""
+        """The critics' own estimate, not compared with estimators of other kinds."""
         a, b = pairs(x, y, at_least=fewest_rows(self.folds))
         return cross_fitted(
             self.name,

@@ -2,20 +2,20 @@
 
     answer = Panel().estimate(x, y)
     answer.verdict          # "about 0.35 nats, 0.28 to 0.41"
-    answer.warning          # None where nothing speaks against it
+    answer.warning          # None if nothing contradicts it
 
 No estimator is right everywhere, but each fails in its own way. Canonical correlations of normal
-scores miss what is not monotone; nearest neighbours miss what is finer than their distance, or
-lies in many columns; a critic misses what it cannot learn from these rows. All then read too
-little. What one finds beyond the others is therefore taken as there, unless shuffled pairs show it.
+scores miss dependence that is not monotone; nearest neighbours miss dependence that is finer than
+their distance, or lies in many columns; a critic misses what it cannot learn from these rows. All
+are then too low. So what one finds beyond the others counts, unless shuffled pairs show it too.
 
 With G the Gaussian information of the normal scores, and E what nearest neighbours see in them
 beyond what they see in Gaussian rows of the same correlations (`Evidence`),
 
     value = G + E,     or G alone where E is within its error.
 
-The interval holds those of both, up to G + E / recovery, and what drift says is still missing.
-Where all columns are discrete and the table is well filled, its counts lead.
+The interval contains those of both, up to G + E / recovery, and the missing part estimated from the
+drift. If all columns are discrete and the table is well filled, its counts are used instead.
 """
 
 import math
@@ -73,10 +73,10 @@ HALVINGS = 1 + math.log2(10 / 3)
 
 @dataclass(frozen=True)
 class Answer:
-    """What a panel says of I(X; Y).
+    """A panel's answer about I(X; Y).
 
-    p_value: of independence. kind: what can be said. warning: why the value should not be taken as
-    it stands; None where nothing is known against it.
+    p_value: of independence. kind: the kind of statement. warning: why the value is doubtful; None
+    if nothing is known against it.
     """
 
     value: float
@@ -135,7 +135,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Judgement:
-    """Where the truth lies, as far as the evidence goes, and what speaks against it.
+    """The interval of the truth by the evidence, and doubts.
 
     lower_limit: whether more is likely than can be seen. of_rows: warnings about the rows, whatever
     estimator reads them. of_value: warnings about the value, which an estimator of another kind
@@ -155,7 +155,7 @@ class Judgement:
 
 
 def judged(evidence: Evidence) -> Judgement:
-    """What nearest neighbours, correlations, counts and screens say together."""
+    """The combined judgement of nearest neighbours, correlations, counts and screens."""
     found = _of_table(evidence) if evidence.sampled_table else _of_scores(evidence)
     found = _screened(found, evidence)
     of_rows = (evidence.serial.warning, _copies(evidence), _few(evidence), _blind(evidence))
@@ -212,7 +212,7 @@ def _of_scores(evidence: Evidence) -> Judgement:
         )
     if seen and excess / share * (2 - share) - excess > MISSING:
         doubts.append(
-            f"not Gaussian, and in {evidence.columns} columns nearest neighbours see but "
+            f"not Gaussian, and in {evidence.columns} columns nearest neighbours see only "
             f"{near.recovery:.0%} of what two of them share: the truth may be above"
         )
     if excess < -4 * excess_error and -excess > 2 * MISSING:
@@ -263,7 +263,7 @@ def _drift(evidence: Evidence, stderr: float) -> Drift:
 
 
 def _screened(found: Judgement, evidence: Evidence) -> Judgement:
-    """Held against the screens: what they see must be in the interval."""
+    """Compare with the screens: what they find must be in the interval."""
     if evidence.serial.series:
         return found
     missed = [
@@ -376,7 +376,7 @@ class Panel:
 
 
 def _members(evidence: Evidence) -> Iterator[Estimate]:
-    """What the answer rests on, an estimate each."""
+    """The estimates behind the answer."""
     near, gaussian, samples = evidence.nearest, evidence.correlated, evidence.samples
 
     def member(name: str, value: float, stderr: float, permuted: float) -> Estimate:
@@ -399,7 +399,7 @@ def _members(evidence: Evidence) -> Iterator[Estimate]:
 
 
 def answered(found: Judgement, evidence: Evidence, p_value: float) -> Answer:
-    """The judgement with its p-value: what permuted pairs show as well is withdrawn."""
+    """The judgement with its p-value: a value that permuted pairs also show is withdrawn."""
     low = found.low if p_value <= ALPHA else 0.0
     kind: Kind = "about"
     if evidence.serial.series:

@@ -1,4 +1,4 @@
-"""What the estimators would read in your columns if they shared a known amount.
+"""Known amounts of information planted in your columns, and the estimators' results.
 
 Information is planted into copies of the columns: their values stay, only the rows of y change
 place. Let t be the normal scores of x along a direction, s those of y, and g noise. The rows of y
@@ -26,7 +26,7 @@ PLANTED = (0.0, 0.1, 0.5, 1.0, 2.0)
 
 Rows = npt.NDArray[Any]
 Read = Callable[[Rows, Rows], Any]
-"""x, y -> something with a value and an interval."""
+"""x, y -> an object with a value and an interval."""
 
 
 def planted(x: Rows, y: Rows, nats: float, seed: int = 0) -> tuple[Rows, Rows]:
@@ -50,7 +50,7 @@ def _direction(x: Rows, rng: np.random.Generator) -> Array:
 
 @dataclass(frozen=True)
 class Reading:
-    """What an estimator made of a planted amount, in nats."""
+    """An estimator's result for a planted amount, in nats."""
 
     estimator: str
     planted: float
@@ -86,7 +86,7 @@ def proved(
 
 
 def sentence(readings: Sequence[Reading], name: str, samples: int) -> str:
-    """What a reviewer would ask for."""
+    """A summary sentence for a paper."""
     own = [reading for reading in readings if reading.estimator == name]
     right = [reading for reading in own if reading.held or reading.warning]
     read = ", ".join(f"{reading.value:.2f}" for reading in own)

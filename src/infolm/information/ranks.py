@@ -1,4 +1,4 @@
-"""Columns as normal scores, by their ranks: what no monotone map of a column changes.
+"""Columns as normal scores by rank, which are invariant under monotone maps.
 
     average    equal values have one score, that of their mean rank
     random     equal values are put in random order

@@ -2,7 +2,7 @@
 
     estimator("ksg", neighbours=5).estimate(x, y)
 
-A class is imported when its name is asked for, so that only the neural ones need torch.
+A class is imported when its name is used, so only the neural ones need torch.
 """
 
 import difflib
@@ -23,7 +23,7 @@ _GAUSSIAN = "gaussian:Gaussian"
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of an estimator without importing it.
+    """The description of an estimator, without importing it.
 
     side: of the truth, for a bound. about, use: a line each. made_by: module and class, a
     dataclass whose fields are the settings. fixed: the settings that make it this estimator.
@@ -60,7 +60,7 @@ _COUNTS = "discrete data with many pairs a cell"
 
 ESTIMATORS: dict[str, Entry] = {
     "mine": _neural(
-        "mine", "lower", "Donsker-Varadhan with MINE's gradient", "the one to begin with"
+        "mine", "lower", "Donsker-Varadhan with MINE's gradient", "the one to start with"
     ),
     "nwj": _neural("nwj", "lower", "Nguyen, Wainwright and Jordan", "to compare: no log of a mean"),
     "js": _neural(

@@ -1,4 +1,4 @@
-"""Quick looks for dependence that estimators may miss, each with a p-value under independence.
+"""Screens: quick tests for dependence that estimators may miss, each with a p-value.
 
 All work on the ranks of the columns, as uniform variables U in (0, 1), ties in random order:
 
@@ -172,7 +172,7 @@ def _table(u: Array, v: Array, tied: bool) -> Hit:
 
 
 def _equal(x: Rows, y: Rows, tied: bool) -> Hit:
-    """Rows in which x and y are all but equal, held against shuffled pairs.
+    """Rows in which x and y are almost equal, compared with shuffled pairs.
 
     With q the share of rows with |x - y| < d, and f that of shuffled pairs, the event alone tells
     q ln(q / f) + (1 - q) ln((1 - q) / (1 - f)) nats, whatever the margins are.

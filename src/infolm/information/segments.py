@@ -1,4 +1,4 @@
-"""The mutual information of two passages of a text, some tokens apart (BMI, section 5.2)."""
+"""The mutual information of two segments of a text, some tokens apart (BMI, section 5.2)."""
 
 from dataclasses import dataclass
 
@@ -26,9 +26,9 @@ Tokens = npt.NDArray[np.integer]
 
 
 def check_segments(length: int, gap: int, stride: int | None = None) -> None:
-    """Refuse segments that cannot be."""
+    """Refuse impossible segments."""
     if length < 1:
-        raise InfolmError(f"a segment has one token at least, not {length}")
+        raise InfolmError(f"a segment has at least one token, not {length}")
     if gap < 0:
         raise InfolmError(f"the gap between two segments is 0 tokens or more, not {gap}")
     if stride is not None and stride < 1:
@@ -97,7 +97,9 @@ class Segments:
                 )
         fewest = fewest_rows(self.folds)
         if len(x) != len(y):
-            raise InfolmError(f"{len(x):,} and {len(y):,} segments: this needs pairs")
+            raise InfolmError(
+                f"there are {len(x):,} and {len(y):,} segments: give as many of each, in pairs"
+            )
         if len(apart) < fewest:
             raise InfolmError(
                 f"{len(apart):,} pairs of segments that share no token: this needs at least "

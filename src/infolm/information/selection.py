@@ -1,13 +1,13 @@
-"""Columns chosen by the information that they share with a target, for scikit-learn.
+"""Feature selection by mutual information with a target, for scikit-learn.
 
     selector = InformationSelector().fit(X, y)
     selector.scores_, selector.pvalues_             # nats of each column, and its p-value
     make_pipeline(InformationSelector(), LogisticRegression())
     SelectKBest(information_scores, k=10)           # by the values alone
 
-Each column of X is held against y by the panel without its critic, so that no monotone map of a
-column changes its score, and classes, counts and rounded columns need no other function. What
-several columns tell only together is not seen.
+Each column of X is compared with y by the panel without its critic, so a column's score is
+invariant under monotone maps, and classes, counts and rounded columns need no other function.
+Information that only several columns carry together is not found.
 """
 
 from typing import TYPE_CHECKING, Any

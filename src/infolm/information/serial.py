@@ -1,11 +1,11 @@
-"""Rows that depend on their neighbours: how many independent rows they are worth.
+"""The effective number of independent rows in a series.
 
 The mean of a product of two series varies as if it came from
 
     N_eff = N / tau,    tau = 1 + 2 sum_l (1 - l/N) r_x(l) r_y(l)
 
 independent rows, r(l) the autocorrelation at lag l (Bartlett, 1935). tau is 1 where the rows of
-either side are independent: the other side may then depend on its neighbours as it likes. Two
+either side are independent: the other side may then have any serial dependence. Two
 independent random walks of 5,000 rows have the N_eff of a handful of rows, and seem to share a nat.
 
 Each column counts as its normal scores and as their squares, since series with swinging variances
@@ -54,7 +54,7 @@ class Serial:
 
     @property
     def series(self) -> bool:
-        """Whether this is more than chance and worth a warning."""
+        """Whether this is more than chance and needs a warning."""
         return self.effective < WORTH * self.rows
 
     @property

@@ -1,8 +1,8 @@
-"""Equal scores are no order: what a tie counts in an accuracy or a ranking.
+"""Ties in accuracies and rankings.
 
-Where several candidates have the same score, an accuracy is its mean over all orders of the tied.
-So scores that are all alike have just the result of chance: 1/2 of pairs, 1/K of K candidates.
-The functions take NumPy arrays and PyTorch tensors alike.
+If several candidates have the same score, an accuracy is its mean over all orders of the tied ones.
+So equal scores give exactly the result of chance: 1/2 of pairs, 1/K of K candidates. The functions
+take NumPy arrays and PyTorch tensors alike.
 """
 
 from typing import Any

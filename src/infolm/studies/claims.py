@@ -1,8 +1,8 @@
-"""Who works on what: a claim belongs to one process and falls with it, however it ends.
+"""Claims on work: a claim belongs to one process and ends with it.
 
-So a trial that the database calls running, and that nobody holds a claim to, is one whose process
-is dead. No clock and no heartbeat is needed to tell. A machine that is switched off or cut from the
-network, closes no connection: the server asks after it, and frees its claims within a minute.
+So a trial that the database calls running, but that nobody has claimed, belongs to a dead process.
+No clock and no heartbeat is needed. A machine that is switched off or disconnected does not close
+its connection: the server probes it, and frees its claims within a minute.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ class Claims(ABC):
 
     @abstractmethod
     def take(self, what: str) -> Release | None:
-        """Claim `what` and get the function that gives it back; None: another process has it."""
+        """Claim `what`; returns a function that releases it, or None if another process has it."""
 
     @contextmanager
     def held(self, what: str) -> Iterator[None]:

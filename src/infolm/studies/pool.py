@@ -1,4 +1,4 @@
-"""A pool of workers that may die, and jobs that survive it.
+"""A pool of worker processes, and jobs that survive their deaths.
 
 A job is a call of a function in another process, its arguments and result as JSON:
 
@@ -9,14 +9,14 @@ A job is a call of a function in another process, its arguments and result as JS
         pool.out_of_time  # True: the hour is over; jobs that did not end are resumed next time
 
 The function takes the arguments and a `worker.Reporter`, and gives what can be written as JSON. It
-must resume where a process before it was killed, as a training does from its checkpoint. Then:
+must resume where an earlier process was killed, as a training does from its checkpoint. Then:
 
-- A worker that dies (killed, or out of memory) loses its job alone. The job is given to another
+- A worker that dies (killed, or out of memory) loses only its job. The job is given to another
   worker; after `attempts` deaths it is reported as a failure.
-- A job that raises `InfolmError` has failed and is not tried again; the others go on.
+- A job that raises `InfolmError` has failed and is not tried again; the others continue.
 - A job that raises `worker.Stop`, or meets a full disk, ends the pool with `RunError`.
-- At the end of the block, by whatever reason (Ctrl-C, SIGTERM, no time left, an exception), those
-  who still work are asked to end; a training saves its state. SIGTERM arrives as KeyboardInterrupt.
+- At the end of the block, for whatever reason (Ctrl-C, SIGTERM, no time left, an exception), busy
+workers are asked to end; a training saves its state. SIGTERM arrives as KeyboardInterrupt.
 - A command that is killed outright leaves no workers behind: each ends at its next report.
 
 A worker has one thread unless told otherwise, and leads a process group of its own, so that Ctrl-C
@@ -204,7 +204,7 @@ class Pool:
         if self._deaths[job.name] < self._attempts:
             self._retries.append(job)
         else:
-            why = f"its process died {self._attempts} times, for want of memory perhaps"
+            why = f"its process died {self._attempts} times, perhaps for lack of memory"
             yield Ended(job, failure=why, code=worker.process.returncode)
 
     def __enter__(self) -> "Pool":

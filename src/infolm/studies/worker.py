@@ -62,7 +62,7 @@ class Reporter:
 
 
 def outcome(attempt: Callable[[], Result]) -> tuple[Result | None, str]:
-    """What the attempt gives, or why it failed. A full disk is not its fault: that passes."""
+    """The result of the attempt, or why it failed. A full disk is not its fault and is raised."""
     try:
         return attempt(), ""
     except (InfolmError, MemoryError, RuntimeError) as error:
@@ -93,7 +93,7 @@ def main() -> int:
 
     keep_freed_memory()
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # output of libraries is not an answer
     reporter = Reporter(answers)
     try:
         for line in sys.stdin:

@@ -32,4 +32,4 @@ def test_an_interrupted_race_can_be_looked_at_and_is_no_record(
     assert open_run(out).recipe.train.max_steps == 24
     assert not (out / NAME).exists()
     again = infolm("race", "--check", out)
-    assert (again.code, "ended before its last number has none" in again.err) == (2, True)
+    assert (again.code, "stopped early has none" in again.err) == (2, True)

@@ -126,7 +126,7 @@ def test_a_race_beyond_its_limit_is_no_record(small_text, tmp_path, monkeypatch)
     with pytest.raises(InfolmError, match=r"beyond the limit of 0\.0, so there is no record"):
         race(recipe, tmp_path / "run", Rules(minutes=30, threads=1), begun(), Silent(), quiet)
     assert (tmp_path / "run" / "measurements.json").exists()
-    with pytest.raises(InfolmError, match="ended before its last number"):
+    with pytest.raises(InfolmError, match="stopped early"):
         read(tmp_path / "run")
 
 

@@ -32,8 +32,8 @@ BROKEN = {
     ("data.corpus=wikitext-103",): "data.corpus is wikitext-103",
     ("data.tokens=char",): "data.tokens is char, and in the track ptb it is word",
     ("start_from=runs/before",): "start_from is runs/before, and a race starts from new weights",
-    ("feed.kind=episodes",): "take feed.kind=stream",
-    ("train.accelerator=cuda",): "the race is run on processors alone",
+    ("feed.kind=episodes",): "set feed.kind=stream",
+    ("train.accelerator=cuda",): "the race is only run on CPUs",
     ("data.path=book.txt",): "data.tokens is word, and in the track bytes it is byte",
 }
 
@@ -253,7 +253,7 @@ def test_a_raced_recipe_has_its_steps_and_validations_and_is_itself_else(small_t
     ("arguments", "words"),
     [
         (["race/ptb", "start_from=runs/x"], "a race starts from new weights"),
-        (["awd-lstm/demo"], "this is no text of the race (data.corpus is python-docs)"),
+        (["awd-lstm/demo"], "this is not a text of the race (data.corpus is python-docs)"),
         (["race/ptb", "--minutes", "90"], "a race lasts 60"),
         (["--run", "runs/x"], "--run is for --check"),
         (["--check", "nothing.json"], "nothing.json is not there"),

@@ -148,7 +148,7 @@ def test_another_recipe_under_the_same_name(sweeper):
     plan = load_plan(str(written(sweeper.folder)))
     curves = plan.reproduction.model_dump()["curves"]
     curves["dreg-4-kl"]["set"] += " optimiser.learning_rate=0.5"
-    with pytest.raises(InfolmError, match=f"{NAMES[2]} was begun with another recipe.*delete it"):
+    with pytest.raises(InfolmError, match=f"{NAMES[2]} was started with another recipe.*delete it"):
         sweeper(curves=curves)
     shutil.rmtree(sweeper.out / "runs" / NAMES[2])
     sweeper(curves=curves)
@@ -174,6 +174,6 @@ def test_one_command_at_a_time(sweeper):
     sweeper.out.mkdir()
     with (
         FileLock(sweeper.out / ".lock"),
-        pytest.raises(InfolmError, match="another command is at work"),
+        pytest.raises(InfolmError, match="another command is working"),
     ):
         sweeper()

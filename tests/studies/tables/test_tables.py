@@ -33,7 +33,7 @@ def test_every_table_is_sound(name):
     [
         ({"comparisons": [{"claim": "a", "lower": "lov", "higher": "high"}]}, "did you mean 'low'"),
         ({"arms": {"A b": {"label": "a"}}}, "folder's name"),
-        ({"arms": {"a": {"label": "a", "start": "b"}}}, "no arm that starts by itself"),
+        ({"arms": {"a": {"label": "a", "start": "b"}}}, "not an arm without a start"),
         ({"arms": {"a": {"label": "a", "paper": {"perplexty": 1}}}}, "'perplexity'"),
         ({"tuning": [{"with": "lo", "key": "seed", "values": [1, 2]}]}, "did you mean 'low'"),
         ({"arms": {"a": {"label": "a", "sweep": {"seed": [1]}}}}, "single trainings"),

@@ -71,7 +71,7 @@ def test_sides():
     [
         ("mogrifer-2", "did you mean 'mogrifier-2'"),
         ("lstm:cach", "did you mean 'cache'"),
-        ("lstm - lstm - lstm", "is no side"),
+        ("lstm - lstm - lstm", "is not a side"),
     ],
 )
 def test_sides_that_name_nothing(text, words):

@@ -210,7 +210,7 @@ def test_trainings_are_killed_and_resumed_and_shared(tmp_path, text):
 def test_two_commands_do_not_share_a_folder(fake, tmp_path):
     with (
         work._locked(tmp_path),
-        pytest.raises(InfolmError, match="another command is at work"),
+        pytest.raises(InfolmError, match="another command is working"),
         work._locked(tmp_path),
     ):
         pass

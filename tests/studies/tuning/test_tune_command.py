@@ -160,7 +160,7 @@ def test_a_driver_that_is_missing(refused, monkeypatch):
 def test_a_folder_that_holds_something_else(refused, tmp_path):
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "mine.txt").write_text("precious")
-    one_sentence(refused(), "holds something else than a study", codes=(1, 2))
+    one_sentence(refused(), "is not a study's folder", codes=(1, 2))
     assert [path.name for path in (tmp_path / "study").iterdir()] == ["mine.txt"]
 
 

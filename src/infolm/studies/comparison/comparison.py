@@ -1,10 +1,10 @@
-"""Runs side by side: folded over seeds, tested, and what differs between their recipes.
+"""Comparison of runs: grouped over seeds, tested, with the differences of their recipes.
 
     found = compare([Path("runs/a-1"), Path("runs/a-2"), Path("runs/b-1"), Path("runs/b-2")])
     found.groups[0].mean, found.tests[0].p, found.tests[0].sentence
 
-Every group is tested against the first one given. A difference is called clear where its p, after
-Holm's correction for the tests of its kind, is below `LEVEL`, and nowhere else.
+Every group is tested against the first one given. A difference is called clear only if its p, after
+Holm's correction for the tests of its kind, is below `LEVEL`.
 """
 
 import math
@@ -42,7 +42,7 @@ from infolm.studies.comparison.runs import IN_TRAINING, Result, read
 LEVEL = 0.05
 """Below this a p is called clear."""
 READ = 10
-"""Runs whose text is read unasked; reading more takes long."""
+"""Maximum runs whose text is read by default; more take long."""
 PREFERRED = ("perplexity", "bits_per_character", "nll")
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}
 ABSENT = "-"
@@ -70,7 +70,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that are one thing, trained with several seeds. deviation: the standard deviation over
+    """Runs of one recipe with several seeds. deviation: the standard deviation over
     them (n - 1), None of a single run."""
 
     label: str
@@ -113,7 +113,8 @@ class Tested:
 @dataclass(frozen=True)
 class Comparison:
     """differs: key -> its value in each group, of those keys whose values differ; a list where they
-    differ within a group. notes: what keeps numbers from being compared, and tests not made."""
+    differ within a group. notes: why numbers are not comparable, and tests that were not
+    possible."""
 
     metric: Metric
     groups: list[Group]
@@ -186,7 +187,7 @@ def compare(
         raise InfolmError(f"--split is {', '.join(SPLITS)}, not '{split}'")
     paths = list(dict.fromkeys(Path(os.path.normpath(run)) for run in runs))
     if not paths:
-        raise InfolmError("there is nothing to compare: name runs' folders")
+        raise InfolmError("there is nothing to compare: name the folders of two or more runs")
     results = [read(path) for path in paths]
     chosen, values = _metric(results, metric, split, method)
     folded, notes = _folded(results, by)
@@ -200,13 +201,13 @@ def compare(
     return Comparison(chosen, groups, tests, _differs(groups), notes)
 
 
-# -- what is compared -----------------------------------------------------------------------
+# -- the metric -----------------------------------------------------------------------------
 
 
 def _metric(
     results: Sequence[Result], name: str | None, split: str, method: str | None
 ) -> tuple[Metric, dict[Path, float]]:
-    """The metric that all runs have, and its value in each; one sentence where there is none."""
+    """The metric that all runs have, and its value in each; an error if there is none."""
 
     def found(result: Result, metric: str) -> dict[str, Measurement]:
         """By method."""
@@ -331,7 +332,7 @@ def _differs(groups: Sequence[Group]) -> dict[str, list[Any]]:
 
 
 def _incomparable(results: Sequence[Result], metric: Metric) -> list[str]:
-    """Why numbers of different runs may not be set beside each other."""
+    """Why numbers of different runs are not comparable."""
     notes = []
     if len({r.text for r in results}) > 1:
         notes.append(
@@ -483,7 +484,7 @@ def _name(test: Difference) -> str:
 
 def _p(p: float | None, tests: int) -> str:
     if p is None:
-        return "which has no spread to judge by"
+        return "which has no spread to test"
     corrected = f", Holm-corrected for {tests} tests" if tests > 1 else ""
     return f"{'p < 0.001' if p < 0.001 else f'p = {p:.3f}'}{corrected}"
 
@@ -504,7 +505,7 @@ def _sentence(
     p: float | None,
     over: str = "With",
 ) -> str:
-    """What one may write of it, and no more."""
+    """The sentence that the test supports."""
     if p is not None and p < LEVEL:
         side = "lower" if test.difference < 0 else "higher"
         judged = f"{group} has a {side} {quantity} than {first}"

@@ -1,4 +1,4 @@
-"""A comparison as one HTML page that needs nothing but itself."""
+"""A comparison as one self-contained HTML page."""
 
 from collections.abc import Sequence
 from html import escape
@@ -17,7 +17,7 @@ CAPTION = (
 
 
 def write(found: Comparison, path: Path) -> Path:
-    """Write the page, whole or not at all."""
+    """Write the page, atomically."""
     text = html(found)
     path.parent.mkdir(parents=True, exist_ok=True)
     atomically(path, lambda temporary: temporary.write_text(text, encoding="utf-8"))
@@ -51,7 +51,7 @@ def html(found: Comparison) -> str:
                 *(paragraph(f"{escape(note[0].upper() + note[1:])}.") for note in found.notes),
             ],
         ),
-        section("What one may write", _tests(found)) if found.tests else "",
+        section("What the tests show", _tests(found)) if found.tests else "",
         section("Learning curves", [figure(inline(found), CAPTION)]),
     ]
     if found.differs:
@@ -69,7 +69,7 @@ def _lead(found: Comparison) -> str:
     clear = [test for test in found.tests if test.clear]
     groups, tests = len(found.groups), len(found.tests)
     if groups == 1:
-        return "All runs differ in their seed alone."
+        return "All runs differ only in their seed."
     said = f"{groups} groups of runs, each compared with {found.groups[0].label}: "
     if not tests:
         return said + "no test was possible."

@@ -17,7 +17,7 @@ from infolm.studies.comparison.comparison import Comparison, Group
 from infolm.training.checkpoint import atomically
 
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b6168")
-"""After Okabe and Ito, which people with any kind of colour vision can tell apart."""
+"""The palette of Okabe and Ito, distinguishable with any colour vision."""
 NAMED = 14
 """Groups that the legend names; of more, the first ones."""
 
@@ -26,7 +26,7 @@ def draw(found: Comparison, path: Path) -> None:
     """Write the curves to a .png or an .svg."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in ("png", "svg"):
-        raise InfolmError(f"{path}: a picture's name ends in .png or .svg")
+        raise InfolmError(f"{path}is not a picture's name: end it in .png or .svg")
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type")) if kind == "svg" else None
     with matplotlib.rc_context(STYLE):
         figure = _figure(found)

@@ -1,4 +1,4 @@
-"""What a comparison reads of a run's folder: recipe, results and curve, without the weights."""
+"""A run's recipe, results and curve for a comparison, without its weights."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +18,9 @@ from infolm.training.run import RunFolder, read_validations
 from infolm.trees import leaves
 
 IDLE = {f"train.{key}" for key in ("checkpoint_seconds", "log_every", "samples", "accelerator")}
-"""Keys that change nothing of what is learnt."""
+"""Keys that do not affect the result."""
 IN_TRAINING = "best validation while training"
-"""The method of what every run has, measured or not."""
+"""The method name of the validation loss, which every run has."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def settings_of(recipe: Recipe, text: str) -> dict[str, Any]:
 
 
 def _measured(folder: RunFolder) -> list[Measurement]:
-    """What `infolm evaluate` found of the model itself."""
+    """The results of `infolm evaluate` for the model itself."""
     found = measurement.read(folder.measurements)
     return [m for m in found if m.method not in (BASELINE, LANGUAGE)]
 

@@ -35,7 +35,7 @@ def kept(path: Path, split: str, vocabulary: str, text: str) -> npt.NDArray[np.f
             return None
         return np.asarray(state["log_probs"].numpy(), np.float64)
     except (InfolmError, LookupError, AttributeError):
-        return None  # it is only a memory: computed again
+        return None  # it is only a cache: computed again
 
 
 def log_probs(

@@ -1,11 +1,11 @@
-"""How fast this machine is beside the reference: a product of matrices and the memory's bandwidth.
+"""The speed of this machine relative to the reference: matrix products and memory bandwidth.
 
     scale = (reference GEMM / GEMM)^w (reference memory / memory)^(1 - w),  w = 3/4
 
 A race may last 60 minutes times the scale: a machine of half the speed gets twice the time. Within
 a tenth of the reference the scale is 1, since two calibrations of one quiet machine differ by some
-hundredths. It is measured before the run and again after the last number, and the faster one holds:
-who makes the machine look slow at first gains nothing.
+hundredths. It is measured before the run and again after the last number, and the faster one
+counts: making the machine look slow at first gains nothing.
 """
 
 import time
@@ -73,6 +73,6 @@ def ratio(scores: Scores) -> float:
 
 
 def scale(measured: Sequence[Scores]) -> float:
-    """What 60 minutes are multiplied by: of several measurements the fastest holds."""
+    """The factor of the 60 minutes: of several measurements the fastest counts."""
     least = min(map(ratio, measured))
     return 1.0 if abs(least - 1) <= SAME else least

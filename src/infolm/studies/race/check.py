@@ -1,4 +1,4 @@
-"""Whether a record is what it says: signature, rules, arithmetic, and the run behind it."""
+"""Verification of a record: signature, rules, arithmetic, and the run behind it."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -27,7 +27,7 @@ order."""
 
 
 def check(record: Record) -> list[str]:
-    """What is wrong with a record, each in words; nothing for one that holds."""
+    """The faults of a record, in words; empty for a valid one."""
     return [fault for part in (_signature, _rules, _time, _arithmetic) for fault in part(record)]
 
 

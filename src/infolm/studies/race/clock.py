@@ -27,7 +27,8 @@ def _age_by_ps() -> float:
         said = subprocess.check_output(["ps", "-o", "etime=", "-p", str(os.getpid())], text=True)
     except OSError:
         raise InfolmError(
-            "this system does not tell when the process began, from which a race is timed: run it "
+            "this system does not report when the process started, from which a race is timed: "
+            "run it "
             "on Linux or macOS"
         ) from None
     days, _, rest = said.strip().rpartition("-")
@@ -56,7 +57,7 @@ class Clock:
         return self.limit - self.elapsed()
 
     def mark(self, phase: str) -> None:
-        """What has passed since the last mark belongs to this phase."""
+        """Assign the time since the last mark to this phase."""
         now = self.elapsed()
         self.phases[phase] = self.phases.get(phase, 0.0) + now - self._marked
         self._marked = now
@@ -68,7 +69,7 @@ class Clock:
 
 
 class OutOfTime(Exception):
-    """A part of the race has used up what it was given."""
+    """A part of the race has used up its time."""
 
 
 @contextmanager

@@ -26,7 +26,7 @@ def best_of_each(records: Sequence[Record]) -> dict[str, Record]:
     if len(tracks) != 1:
         raise InfolmError(
             f"the records are of {len(tracks)} tracks ({', '.join(sorted(tracks))}), whose "
-            "perplexities do not compare: take those of one"
+            "perplexities are not comparable: choose records of one track"
         )
     best: dict[str, Record] = {}
     for record in sorted(records, key=lowest):
@@ -42,7 +42,7 @@ def draw(records: Sequence[Record], path: Path) -> None:
     """Write the picture to a .png or an .svg."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in ("png", "svg"):
-        raise InfolmError(f"{path}: a picture's name ends in .png or .svg")
+        raise InfolmError(f"{path}is not a picture's name: end it in .png or .svg")
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type")) if kind == "svg" else None
     with matplotlib.rc_context(STYLE):
         figure = _figure(best_of_each(records))

@@ -1,4 +1,4 @@
-"""What a record says of where it was made."""
+"""The description of the machine in a record."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ PACKAGES = ("infolm", "torch", "numpy", "lightning-fabric")
 
 
 def hardware() -> dict[str, Any]:
-    """Processor, how many there are, memory and system; what cannot be told is empty or 0."""
+    """Processor, how many there are, memory and system; unknown values are empty or 0."""
     return {
         "processor": _processor(),
         "processors": os.cpu_count() or 0,

@@ -1,4 +1,4 @@
-"""How many steps fit into the time: from rates measured on the very recipe before it is trained.
+"""The number of steps that fit into the time, from rates measured on the same recipe first.
 
 The number of steps is decided once. With it the learning rate of every step is decided too, since
 schedules go by the share of the steps: the recipe in a record, with its `train.max_steps`, trains
@@ -117,7 +117,8 @@ def planned(rates: Rates, sizes: Sizes, elapsed: float, limit: float) -> Plan:
     if steps < VALIDATIONS:
         raise InfolmError(
             f"of {limit:.0f} seconds {elapsed:.0f} are gone and measuring takes about "
-            f"{reserve:.0f}, which leaves no time to train (a step takes {rates.step:.2g} s): take "
+            f"{reserve:.0f}, which leaves no time to train (a step takes {rates.step:.2g} s): "
+            "choose "
             "a smaller model, a shorter text, or more --minutes"
         )
     return Plan(steps, reserve, with_dynamic)

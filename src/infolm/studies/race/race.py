@@ -96,7 +96,7 @@ def race(
     """
     track = check_recipe(recipe)
     if out.exists():
-        raise InfolmError(f"{out} exists already, and a race is run in one go: name another --out")
+        raise InfolmError(f"{out} exists already, and a race cannot be resumed: name another --out")
     with threads(rules.threads):
         digests = track.check_text(recipe.data)
         clock.mark("start")
@@ -123,7 +123,7 @@ def race(
     if clock.total > limit:
         raise InfolmError(
             f"the race took {clock.total / 60:.1f} minutes, beyond the limit of {limit / 60:.1f}, "
-            f"so there is no record; the run and what was measured are in {out}"
+            f"so there is no record; the run and its measurements are in {out}"
         )
     common = min(len(each.valid) for each in entries)
     methods = {each.name: _method(each, found.get(each.name), common) for each in entries}
@@ -169,8 +169,8 @@ def _calibrated(scores: calibration.Scores, limit: float) -> str:
     )
     if calibration.scale([scores]) > 1:
         said += (
-            "; if that is because the machine is busy, wait until it is not: it is calibrated "
-            "again at the end, and the faster of the two holds"
+            "; if the machine is busy, wait until it is not: it is calibrated "
+            "again at the end, and the faster of the two counts"
         )
     return said
 

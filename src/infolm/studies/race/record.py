@@ -2,8 +2,8 @@
 
 The signature is the SHA-256 of the canonical JSON of all else in the record. It shows that no digit
 was changed since the record was written, by accident or by hand. It does not show who wrote it, nor
-that the run took place: whoever changes a record can sign it anew. That takes the run's folder,
-whose weights the record names by their SHA-256, and a training by the recipe in it.
+that the run took place: whoever changes a record can sign it again. To verify the run takes its
+folder, whose weights the record names by their SHA-256, and a training by the recipe in it.
 """
 
 import hashlib
@@ -190,8 +190,10 @@ def read(path: Path) -> Record:
     try:
         return Record.model_validate(json.loads(file.read_bytes()))
     except FileNotFoundError:
-        why = ": a race that was ended before its last number has none" if path.is_dir() else ""
-        raise InfolmError(f"{file} is not there{why}") from None
+        why = " (a race that was stopped early has none)" if path.is_dir() else ""
+        raise InfolmError(
+            f"{file} does not exist{why}: name a record, or a run's folder with one"
+        ) from None
     except OSError as error:
         raise InfolmError(f"{file} cannot be read: {error.strerror}") from error
     except ValidationError as error:

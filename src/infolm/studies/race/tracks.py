@@ -1,4 +1,4 @@
-"""The tracks of the race and its rules: what may be trained on what.
+"""The tracks of the race and its rules.
 
 Each rule is checked by the program, before a minute is spent: the text of a track, byte for byte;
 its training split alone; no weights from elsewhere; one process on processors.
@@ -58,13 +58,14 @@ class Track:
             if self.digests and self.digests[split] != digest:
                 raise InfolmError(
                     f"the {split} split of {self.name} is another text than the track's (SHA-256 "
-                    f"{digest[:12]}..., not {self.digests[split][:12]}...): bring the standard "
+                    f"{digest[:12]}..., not {self.digests[split][:12]}...): use the standard "
                     "files back"
                 )
         if len(set(found.values())) < len(found):
             raise InfolmError(
-                f"two splits of {data.path or self.name} are the same text: what is measured may "
-                "not have been learnt"
+                f"two splits of {data.path or self.name} are the same text: test on text that is "
+                "not "
+                "in training"
             )
         return found
 
@@ -104,7 +105,7 @@ def track_of(recipe: Recipe) -> Track:
     if track is None or (fault := track.fault(_without_corpus(data))):
         why = f"data.corpus is {data.corpus}" if track is None else fault
         raise InfolmError(
-            f"this is no text of the race ({why}): take data.corpus=ptb or wikitext-2 as they are, "
+            f"this is not a text of the race ({why}): use data.corpus=ptb or wikitext-2 unchanged, "
             "or data.path=FILE data.tokens=byte"
         )
     return track
@@ -116,7 +117,7 @@ def _without_corpus(data: DataConfig) -> DataConfig:
 
 
 def check_recipe(recipe: Recipe) -> Track:
-    """The track of a recipe that keeps the rules; refused with the first that it breaks."""
+    """The track of a recipe; refused with the first rule that it breaks."""
     track = track_of(recipe)
     checkpoint = getattr(recipe.model, "checkpoint", None)
     broken = {
@@ -126,11 +127,11 @@ def check_recipe(recipe: Recipe) -> Track:
         f"model.checkpoint is {checkpoint}, and a race starts from new weights: leave it out": (
             checkpoint is not None
         ),
-        f"model.kind {recipe.model.kind} gives the next token no probability: take a language "
+        f"model.kind {recipe.model.kind} has no next-token probabilities: choose a language "
         "model": recipe.model.capability != "language",
         f"feed.kind {recipe.feed.kind} reads sentences by themselves, and the race measures a "
-        "running text: take feed.kind=stream": recipe.feed.episodic,
-        "the race is run on processors alone: set train.accelerator=cpu": (
+        "running text: set feed.kind=stream": recipe.feed.episodic,
+        "the race is only run on CPUs: set train.accelerator=cpu": (
             recipe.train.accelerator == "cuda"
         ),
         "the race is run by one process: start it without torchrun": processes.launched(),

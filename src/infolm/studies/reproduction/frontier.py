@@ -1,8 +1,8 @@
 """Pareto frontiers of data fit against latent usage (Melis 2023, section 5.7.1).
 
 A model lies at (information, nll). One with a higher information and a lower nll is better; where
-neither of two is, they are different answers to one trade-off. So methods are compared by what
-their best models reach together.
+neither of two is, they are different answers to one trade-off. So methods are compared by their
+Pareto frontiers.
 """
 
 import math

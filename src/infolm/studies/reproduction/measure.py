@@ -1,4 +1,4 @@
-"""Where a trained point lies: the NLL of sentences, and the information that codes hold of them."""
+"""The position of a trained point: the NLL of sentences, and the information of their codes."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

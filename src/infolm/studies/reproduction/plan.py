@@ -1,4 +1,4 @@
-"""What a reproduction consists of: curves of points, each a recipe to be trained, and figures.
+"""The plan of a reproduction: curves of points, each a recipe to train, and figures.
 
 A reproduction is a YAML file. A curve is a recipe with changes, and a sweep over the values of some
 of its keys; a figure shows several curves. A training that several curves have in common is one
@@ -61,13 +61,13 @@ class Reproduction(Section):
 
     title: str = ""
     paper: str = ""
-    claim: str = Field("", description="what the sweep is to show, in one sentence")
-    hours: float | None = Field(None, gt=0, description="of one core for all of it, as measured")
+    claim: str = Field("", description="the claim of the sweep, in one sentence")
+    hours: float | None = Field(None, gt=0, description="measured hours of one core for all of it")
     per: Literal["sentence", "token"] = Field("sentence", description="the unit of the figures")
-    splits: list[Split] = Field(["train"], min_length=1, description="what is measured")
-    samples: int = Field(100, ge=1, description="codes of a sentence when measuring")
+    splits: list[Split] = Field(["train"], min_length=1, description="the splits to measure")
+    samples: int = Field(100, ge=1, description="codes per sentence when measuring")
     sentences: int | None = Field(
-        None, ge=2, description="of a split so many at most are measured, drawn; none: all"
+        None, ge=2, description="maximum sentences of a split, drawn at random; none: all"
     )
     curves: dict[str, Curve]
     figures: dict[str, Figure]
@@ -77,7 +77,7 @@ class Reproduction(Section):
         for name in [*self.curves, *self.figures]:
             if not re.fullmatch(r"\w[\w.-]*", name):
                 raise ValueError(
-                    f"'{name}' is to be part of a file's name: take letters, digits, - and ."
+                    f"'{name}' must be part of a file's name: use letters, digits, - and ."
                 )
         for number, figure in self.figures.items():
             for curve in figure.curves:
@@ -176,7 +176,8 @@ def _recipe(
         raise InfolmError(f"{source}: curve {name}: {error}") from None
     if recipe.feed.kind != "sentences":
         raise InfolmError(
-            f"{source}: curve {name}: {curve.recipe} has no latent code to measure: take a recipe "
+            f"{source}: curve {name}: {curve.recipe} has no latent code to measure: choose a "
+            "recipe "
             "whose model.kind is sentence or symbol"
         )
     return recipe
@@ -189,5 +190,5 @@ def _point_name(curve: str, values: Values) -> str:
 
 
 def names() -> list[str]:
-    """The sweeps that come with infolm, as paper/experiment; tables have no curves."""
+    """The built-in sweeps, as paper/experiment; tables have no curves."""
     return [name for name in REPRODUCTIONS.names() if "curves" in REPRODUCTIONS.tree(name)]

@@ -1,4 +1,4 @@
-"""What a sweep found: where each curve's points lie, and numbers to compare the curves by."""
+"""Results of a sweep: the points of each curve, and numbers that compare the curves."""
 
 from collections.abc import Mapping
 from typing import Any

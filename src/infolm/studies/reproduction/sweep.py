@@ -8,7 +8,7 @@ summary.json    the numbers that compare the curves
 figure-N.png    the frontiers (and .svg)
 
 The command owns the folder, under a lock, and hands points to workers. So it may be killed at any
-moment: the next one goes on with what `points.json` and the runs' checkpoints hold.
+moment: the next one resumes from `points.json` and the runs' checkpoints.
 """
 
 import json
@@ -55,13 +55,13 @@ class SweepFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """One command works in a folder; the lock falls with the process."""
+        """Lock the folder for one command; the lock ends with the process."""
         try:
             with FileLock(self.path / ".lock", timeout=0):
                 yield
         except Timeout:
             raise InfolmError(
-                f"another command is at work in {self.path}: wait for it, or name another folder "
+                f"another command is working in {self.path}: wait for it, or name another folder "
                 "with --out"
             ) from None
 
@@ -93,8 +93,9 @@ class Records:
             )
         if overrides != plan.overrides:
             raise InfolmError(
-                f"{path} was begun with {_spelt(overrides)}, and is now asked for with "
-                f"{_spelt(plan.overrides)}: go on as it was begun, or name another folder with "
+                f"{path} was started with {_spelt(overrides)}, and now has "
+                f"{_spelt(plan.overrides)}: resume it as it was started, or name another folder "
+                "with "
                 "--out"
             )
         return before
@@ -128,7 +129,7 @@ def sweep(
     say: Say,
     report: Report,
 ) -> dict[str, dict[str, Any]]:
-    """Train and measure what is not yet; gives the records of all points, by name.
+    """Train and measure the missing points; returns the records of all points, by name.
 
     only: of the curves whose name matches this pattern. `show` gets the share done and a text now
     and then, `say` a line for each point. KeyboardInterrupt passes when a person ends it; all is
@@ -211,8 +212,8 @@ def _task(point: Point, folder: SweepFolder, records: Records) -> Task | None:
 def _check_same(point: Point, run: RunFolder) -> None:
     if identity(load_recipe(str(run.recipe))) != identity(point.recipe):
         raise InfolmError(
-            f"{run.path} was begun with another recipe than it would have now: delete it to train "
-            "it anew, or name another folder with --out"
+            f"{run.path} was started with another recipe than the present one: delete it to train "
+            "it again, or name another folder with --out"
         )
 
 

@@ -1,4 +1,4 @@
-"""What there is to reproduce: every table and sweep, what it costs, and what of it exists."""
+"""The list of tables and sweeps, with cost and progress."""
 
 from pathlib import Path
 from typing import Any

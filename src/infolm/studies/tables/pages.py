@@ -1,4 +1,4 @@
-"""What people read of a table, and the ledger of all claims, in Markdown."""
+"""The Markdown pages of tables, and the ledger of all claims."""
 
 import math
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ NOTE = (
 
 
 def command(records: Records) -> str:
-    """What makes the table."""
+    """The command that makes the table."""
     work = records.work
     scale = f" --scale {work.scale}" if work.scale != "small" else ""
     return " ".join([f"infolm reproduce {work.source}", *work.overrides]) + scale
@@ -153,7 +153,7 @@ def page(records: Records, picture: str | None) -> str:
 
 
 def _tunings(records: Records) -> list[str]:
-    """What was chosen before, and from what."""
+    """The values chosen by tuning, and the candidates."""
     found = []
     for number, tuning in enumerate(records.work.table.tuning):
         losses = records.losses(number)

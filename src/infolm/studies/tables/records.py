@@ -1,4 +1,4 @@
-"""What was measured of a table: one JSON file, from which pages, pictures and the ledger are made.
+"""The measurements of a table: one JSON file, from which pages, pictures and the ledger are made.
 
 PAPER/TABLE.json
     table, scale, overrides, title, paper, claim, measure
@@ -6,7 +6,7 @@ PAPER/TABLE.json
     tuning: the trainings that chose a value, likewise
     comparisons: each claim with its verdict
 
-The file stands by itself: a page made of it says the same wherever the runs are.
+The file is self-contained: its page does not depend on the runs.
 """
 
 import json
@@ -75,8 +75,8 @@ class Records:
             ) from None
         if overrides != list(self.work.overrides):
             raise InfolmError(
-                f"{self.path} was begun with {' '.join(overrides) or 'no KEY=VALUE'}, and is now "
-                f"asked for with {' '.join(self.work.overrides) or 'none'}: name another folder "
+                f"{self.path} was started with {' '.join(overrides) or 'no KEY=VALUE'}, and now "
+                f"has {' '.join(self.work.overrides) or 'none'}: name another folder "
                 "with --out"
             )
         if measure != self._how:
@@ -115,7 +115,7 @@ class Records:
         found = self.work.table.arms.get(arm)
         return found.sweep if found else {}
 
-    # -- what is chosen before the arms are trained -----------------------------------------
+    # -- tuning before the arms are trained -------------------------------------------------
 
     def candidates(self, number: int) -> dict[str, Recipe] | None:
         """Of the table's tuning of this number, the trainings by name; None: one before it is not
@@ -173,7 +173,7 @@ class Records:
         return [self._recipe(arm, seed, [*tuned, *point]) for point in points]
 
     def _recipe(self, arm: str, seed: int, tuned: list[str]) -> Recipe:
-        """Asked for again and again, and so kept."""
+        """Needed often, and so cached."""
         key, work = (arm, seed, tuple(tuned)), self.work
         if key not in self._recipes:
             made = recipe_of(work.table, work.scale, arm, seed, work.overrides, tuned)

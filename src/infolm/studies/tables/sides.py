@@ -1,4 +1,4 @@
-"""Sides of a comparison: what a claim says is lower, or higher.
+"""The sides of a comparison, lower and higher.
 
 lstm                          the table's first figure of that arm
 lstm:perplexity               a figure by its name
@@ -60,7 +60,7 @@ def parse(text: str, arms: Sequence[str], figures: Sequence[str]) -> Side:
     """The side that a text names; ValueError with a sentence where it names nothing."""
     parts = re.split(r"\s([-/])\s", text.strip())
     if len(parts) not in (1, 3):
-        raise ValueError(f"'{text}' is no side of a comparison: write A, A - B or A / B")
+        raise ValueError(f"'{text}' is not a side of a comparison: write A, A - B or A / B")
     terms = [_term(part.strip(), arms, figures) for part in parts[::2]]
     return Side(terms[0], *([parts[1], terms[1]] if len(parts) == 3 else []))  # type: ignore[arg-type]
 

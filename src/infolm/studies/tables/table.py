@@ -1,4 +1,4 @@
-"""Tables of the papers: arms that are trained and measured, and what is claimed of them.
+"""Tables of the papers: arms to train and measure, and claims about them.
 
 A table is a YAML file under `reproductions/`. An arm is a recipe with changes, trained with several
 seeds. A comparison says which of two sides a paper claims to be lower; see `sides` and `verdict`.
@@ -45,7 +45,7 @@ class Scale(Section):
 
 
 class Arm(Section):
-    """Trainings that differ in their seed alone."""
+    """Trainings that differ only in their seed."""
 
     label: str = Field(description="the row's title")
     set: str = Field("", description="changes to the recipe: key=value key=value")
@@ -112,8 +112,8 @@ class Table(Section):
 
     title: str
     paper: str = Field(description="where the table stands")
-    claim: str = Field(description="what the table is to show, in one sentence")
-    note: str = Field("", description="what a reader of the page must know of the setting")
+    claim: str = Field(description="the claim of the table, in one sentence")
+    note: str = Field("", description="a note on the setting for readers of the page")
     seeds: int = Field(3, ge=1, lt=TUNING_SEED, description="1, 2, ... up to this number")
     scales: dict[ScaleName, Scale]
     arms: dict[str, Arm] = Field(min_length=1)
@@ -140,13 +140,13 @@ class Table(Section):
         for name, arm in self.arms.items():
             if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name):
                 raise ValueError(
-                    f"arms: '{name}' is to be a folder's name: take small letters, digits, - and ."
+                    f"arms: '{name}' must be a folder's name: use small letters, digits, - and ."
                 )
             if arm.start is not None and (
                 arm.start not in self.arms or self.arms[arm.start].start is not None
             ):
                 raise ValueError(
-                    f"arms.{name}.start: '{arm.start}' is no arm that starts by itself"
+                    f"arms.{name}.start: '{arm.start}' is not an arm without a start: name another"
                     f"{nearest(arm.start, self.arms)}"
                 )
             if bool(arm.sweep) != self.measure.of_curves:
@@ -177,7 +177,7 @@ TABLES = Shelf("reproductions", "table", "infolm reproduce --list", "arms")
 
 
 def names() -> list[str]:
-    """The tables that come with infolm, as paper/table."""
+    """The built-in tables, as paper/table."""
     return [name for name in TABLES.names() if is_table(name)]
 
 

@@ -1,4 +1,4 @@
-"""`infolm reproduce` of tables: what is missing is trained, measured and written down.
+"""`infolm reproduce` of tables: train, measure and record what is missing.
 
 Trainings lie in one folder for all tables, each in PAPER/TABLE/ARM-SEED. A training that several
 tables have in common is done once. Every result is written as it comes, so that the command may be
@@ -115,7 +115,7 @@ class Runs:
 
 
 def _recipe_in(folder: Path) -> Recipe | None:
-    """What a run was begun with, whichever folder it started from; None: there is no run."""
+    """The recipe that a run started with, without its `start_from`; None: there is no run."""
     path = RunFolder(folder).recipe
     if not path.exists():
         return None
@@ -244,7 +244,7 @@ def reproduce(
 
 
 def _keep(training: Training, ended: Ended, written: Callable[[Records], None]) -> list[str]:
-    """Write down what has become of a training, in every table that wants it."""
+    """Record the result of a training in every table that needs it."""
     lines = []
     for purpose in training.purposes:
         records, seed = purpose.records, training.recipe.seed
@@ -271,13 +271,13 @@ def _prepare(trainings: Sequence[Training], report: Report) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One command works in a folder; the lock falls with the process."""
+    """Lock the folder for one command; the lock ends with the process."""
     try:
         with FileLock(folder / ".lock", timeout=0):
             yield
     except Timeout:
         raise InfolmError(
-            f"another command is at work in {folder}: wait for it, or name another with --runs"
+            f"another command is working in {folder}: wait for it, or name another with --runs"
         ) from None
 
 

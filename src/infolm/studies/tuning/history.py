@@ -1,4 +1,4 @@
-"""How a search went: the loss of each complete trial, the best so far, and what each key decides.
+"""The history of a search: the loss of each complete trial, the best so far, and importances.
 
 The importance of a key is Optuna's PED-ANOVA (Watanabe et al. 2023): how far the values of the best
 trials are from being distributed as those of all complete trials. The keys' shares sum to 1.
@@ -21,7 +21,7 @@ from infolm.reports.curves import INK, MUTED, STYLE, TRAINING, VALIDATION
 from infolm.studies.tuning.parallel import SHOWN, save
 
 ENOUGH = 10
-"""Complete trials from which the importance is told; from fewer it would be chance."""
+"""Least complete trials for the importance; with fewer it would be chance."""
 BEST = 5
 """The best trials are a tenth of the complete ones, and at least so many, as Optuna advises."""
 

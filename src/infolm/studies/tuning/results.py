@@ -1,4 +1,4 @@
-"""What a study found: a table of its trials, the winner as a recipe, its spread over seeds."""
+"""Results of a study: a table of its trials, the winner as a recipe, its spread over seeds."""
 
 import json
 import math

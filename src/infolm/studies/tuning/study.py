@@ -8,7 +8,7 @@ trials/NNN/     a trial's run: recipe and metrics; of the best one the model too
 retrained/      the winner trained again, NNN-S with seed S
 trials.jsonl    every trial on a line
 best.yaml       the winner, as a recipe
-result.json     what came out
+result.json     the result
 parallel.svg    parallel coordinates of the complete trials (and .png)
 history.svg     their losses one after another, and the importance of each key (and .png)
 
@@ -52,7 +52,7 @@ PER_MILLE = 1000
 
 FREE = ("title", "paper", "expected", "variants")
 FREE_OF_TRAIN = ("checkpoint_seconds", "log_every", "accelerator")
-"""Keys that change no result, so that they may differ when a study goes on."""
+"""Keys without effect on the result, which may change when a study is resumed."""
 
 
 @dataclass(frozen=True)
@@ -128,13 +128,13 @@ def identity(recipe: Recipe, text: str) -> dict[str, Any]:
 
 
 def check_same(before: Mapping[str, Any], now: Mapping[str, Any], where: str) -> None:
-    """Refuse to go on with a study of another recipe."""
+    """Refuse to resume a study of another recipe."""
     old, new = leaves(_completed(before)), leaves(now)
     for key in {**old, **new}:
         if old.get(key) != new.get(key):
             raise InfolmError(
                 f"{where} holds a study of another recipe ({key} was {old.get(key)} and is now "
-                f"{new.get(key)}): go on with that recipe, or name another folder with --out"
+                f"{new.get(key)}): resume with that recipe, or name another folder with --out"
             )
 
 
@@ -170,7 +170,7 @@ def without_password(storage: str) -> str:
 
 @contextmanager
 def _answering(where: str) -> Iterator[None]:
-    """Turn whatever a database can say into one sentence."""
+    """Report errors of the database in one sentence."""
     try:
         yield
     except ImportError:
@@ -182,7 +182,7 @@ def _answering(where: str) -> Iterator[None]:
         said = str(cause).strip().splitlines()
         raise RunError(
             f"the database {where} does not answer ({said[0] if said else type(cause).__name__}): "
-            "what was trained before is saved; mend it and give the same command again"
+            "finished trials are saved; fix the database and run the same command again"
         ) from error
 
 
@@ -191,8 +191,8 @@ class Study:
 
     The sampler is the tree-structured Parzen estimator over all keys together; trials that run
     count as bad ones, so that workers do not crowd in one place. It is seeded for each trial by
-    the recipe's seed and the trial's number: with one worker, a study that is killed and goes on
-    draws what it would have drawn if left alone.
+    the recipe's seed and the trial's number: with one worker, a study that is killed and resumed
+    draws the same values as an uninterrupted one.
 
     The pruner ends a trial whose best loss is worse than the median of the others' at the same
     share of training, after a third of it. Hyperband would decide from a ninth or less, and there
@@ -247,7 +247,7 @@ class Study:
         """Inside, a database that fails is told in one sentence."""
         return _answering(self._where)
 
-    # -- what there is ----------------------------------------------------------------------
+    # -- trials -----------------------------------------------------------------------------
 
     def trials(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False)
@@ -278,11 +278,11 @@ class Study:
         """The seeds the winner is trained again with: not the one it was chosen for."""
         return range(self.recipe.seed + 1, self.recipe.seed + 1 + count)
 
-    # -- what to do next --------------------------------------------------------------------
+    # -- the next trial ---------------------------------------------------------------------
 
     def claim(self, trials: int, seeds: int) -> Task | None:
-        """The next thing to do, if there is one that nobody does: a trial whose process died, a
-        new one, and when all are finished the winner again."""
+        """The next unclaimed training, if any: a trial whose process died, a new one, and at the
+        end the winner again."""
         with self.claims.held("study"):
             existing = self.trials()
             for trial in existing:
@@ -330,7 +330,7 @@ class Study:
         trial.set_user_attr("starts", starts)
         if len(starts) > TIMES and len(set(starts[-TIMES - 1 :])) == 1:
             raise RunError(
-                f"its process died {TIMES} times after {starts[-1]}, for want of memory perhaps"
+                f"its process died {TIMES} times after {starts[-1]}, perhaps for lack of memory"
             )
         return trial
 
@@ -386,7 +386,7 @@ def prepare_folder(folder: StudyFolder, recipe: Recipe, text: str) -> None:
     elif path.exists() and (
         not path.is_dir() or any(not entry.name.startswith(".") for entry in path.iterdir())
     ):
-        raise InfolmError(f"{path} holds something else than a study: name another with --out")
+        raise InfolmError(f"{path} is not a study's folder: name another with --out")
     path.mkdir(parents=True, exist_ok=True)
     files.refuse_links(path)
     as_yaml = recipe.as_yaml()

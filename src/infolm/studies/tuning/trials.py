@@ -1,7 +1,7 @@
 """The trials of a study as jobs of the pool.
 
-What a job trains is decided when it begins, from what the study's database holds: workers on other
-machines take trials, too, and what to try next depends on those that have ended.
+What a job trains is decided when it starts, from the study's database: workers on other machines
+also take trials, and the next values depend on the finished trials.
 """
 
 import time
@@ -37,7 +37,7 @@ class Order:
 
 
 def jobs(study: Study, order: Order) -> Iterator[Job]:
-    """As many as it takes until the study is finished."""
+    """Jobs until the study is finished."""
     for number in count():
         if study.finished(order.trials, order.seeds):
             return
@@ -58,7 +58,7 @@ def train_next(arguments: dict[str, Any], reporter: Reporter) -> None:
 
 
 def take_turn(study: Study, trials: int, seeds: int, reporter: Reporter) -> bool:
-    """Train one thing, when there is one that nobody does; False: the study is finished."""
+    """Run one trial if any is unclaimed; False: the study is finished."""
     while not study.finished(trials, seeds):
         task = study.claim(trials, seeds)
         if task is not None:
@@ -73,7 +73,7 @@ def take_turn(study: Study, trials: int, seeds: int, reporter: Reporter) -> bool
 
 
 class Pruned(Exception):
-    """The trial is not worth going on with."""
+    """The trial is pruned."""
 
 
 class Pruning:

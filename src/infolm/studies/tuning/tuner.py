@@ -40,14 +40,14 @@ def tune(
     say: Say,
     report: Report,
 ) -> dict[str, Any]:
-    """Search the recipe's ranges with `trials` trainings; gives what `results.summary` does.
+    """Search the recipe's ranges with `trials` trainings; returns `results.summary`.
 
-    `show` gets the share done and a text now and then, `say` a line for each trial. A study that
-    is there goes on: what finished is left as it is, and a trial whose process died goes on from
-    its checkpoint. KeyboardInterrupt passes when a person ends it; all is saved then.
+    `show` gets the share done and a text now and then, `say` a line for each trial. An existing
+    study is resumed: finished trials stay, and a trial whose process died resumes from its
+    checkpoint. KeyboardInterrupt passes when a person ends it; all is saved then.
     """
     if trials < 1:
-        raise InfolmError(f"--trials is {trials}: a study needs one trial at least")
+        raise InfolmError(f"--trials is {trials}: a study needs at least one trial")
     if not recipe.objective.of_all_words:
         needs = recipe.objective.needs["model.capability"]
         others = [
@@ -56,8 +56,8 @@ def tune(
             if config.of_all_words and config.needs.get("model.capability") == needs
         ]
         raise InfolmError(
-            "a study compares perplexities, and an encoder has one where it tells words from all "
-            f"others; objective.kind is {recipe.objective.kind}: take {' or '.join(others)}"
+            "a study compares perplexities, and an encoder has one only if it predicts among all "
+            f"words; objective.kind is {recipe.objective.kind}: choose {' or '.join(others)}"
         )
     check_space(recipe)
     folder = StudyFolder(out)

@@ -1,4 +1,4 @@
-"""What a table measures of each of its trainings: figures, by name."""
+"""The figures that a table measures of each training, by name."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ class FigureConfig(Section):
 
 
 class MeasureConfig(Section):
-    """The section of a table that says what is measured. Every kind is registered."""
+    """The section of a table that describes its measurements. Every kind is registered."""
 
     of_curves: ClassVar[bool] = False
     if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What `infolm evaluate` measures."""
+"""The measurements of `infolm evaluate`, as figures of a table."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase

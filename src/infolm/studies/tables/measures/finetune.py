@@ -32,7 +32,7 @@ class FinetuneConfig(MeasureConfig):
     batch: int = Field(16, ge=1)
     epochs: int = Field(5, ge=1)
     seeds: int = Field(2, ge=1, description="of fine-tuning, for each rate")
-    length: int | None = Field(None, ge=8, description="most tokens of an example")
+    length: int | None = Field(None, ge=8, description="maximum tokens of an example")
     figures: dict[str, ShareConfig] = Field(min_length=1)
 
     @property
@@ -41,7 +41,7 @@ class FinetuneConfig(MeasureConfig):
 
     def check(self, recipe: Recipe) -> None:
         if recipe.model.capability != "encoder":
-            raise InfolmError("measure.kind finetune is of encoders: take a recipe of infoword/")
+            raise InfolmError("measure.kind finetune is for encoders: choose a recipe of infoword/")
 
     def _files(self) -> Path:
         places = [place / self.folder for place in data_folders()]

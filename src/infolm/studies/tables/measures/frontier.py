@@ -38,7 +38,9 @@ class FrontierConfig(MeasureConfig):
 
     def check(self, recipe: Recipe) -> None:
         if recipe.model.capability != "latent":
-            raise InfolmError("measure.kind frontier is of models with a latent code")
+            raise InfolmError(
+                "measure.kind frontier is for models with a latent code: choose a recipe of one"
+            )
 
     def measure(self, runs: Sequence[Path], report: Report) -> dict[str, float]:
         places = [self._place(run, report) for run in runs]
