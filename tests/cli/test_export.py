@@ -208,8 +208,8 @@ def test_what_is_refused_leaves_nothing(infolm, runs, trained, tmp_path, monkeyp
     out = tmp_path / "out"
     for arguments, said in [
         ([runs / "infoword", "--out", tmp_path / "there"], "exists already"),
-        ([runs / "skip-gram", "--out", out], "take --to word2vec"),
-        ([runs / "skip-gram", "--out", out, "--to", "onnx"], "take --to word2vec"),
+        ([runs / "skip-gram", "--out", out], "use --to word2vec"),
+        ([runs / "skip-gram", "--out", out, "--to", "onnx"], "use --to word2vec"),
         ([runs / "nsp", "--out", out, "--to", "page"], "cannot hold"),
         ([runs / "nsp", "--out", out, "--weights", "int8"], "option of --to onnx and page"),
         ([trained, "--out", out, "--to", "word2vec"], "cannot hold"),

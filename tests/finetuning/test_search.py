@@ -250,7 +250,7 @@ def test_a_berts_folder_is_an_encoder(tmp_path, problem):
 
 
 def test_what_is_no_berts_folder_is_refused(tmp_path):
-    with pytest.raises(InfolmError, match=r"no encoder's folder.*recipe\.yaml.*config\.json"):
+    with pytest.raises(InfolmError, match=r"not an encoder's folder.*recipe\.yaml.*config\.json"):
         open_encoder(tmp_path)
     config = tmp_path / "config.json"
     config.write_text("{}")

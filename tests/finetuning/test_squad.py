@@ -181,7 +181,7 @@ def test_one_file_is_split_by_article_the_last_are_dev(
         (["a.json", "b.json"], "has a.json, b.json: it needs"),
         (["train.json"], "has train.json: it needs"),
         (["dev-v1.1.json"], "has dev-v1.1.json: it needs"),
-        (["a.json"], "has questions on one article alone"),
+        (["a.json"], "has questions on only one article"),
     ],
 )
 def test_a_folder_that_cannot_be_split_is_refused(

@@ -49,7 +49,10 @@ def test_a_critic_that_knows_its_training_pairs_alone_is_told() -> None:
 
     known = constant(0.8)
     told = by_heart("bmi", known, unseen(0.51, 0.01))
-    assert "it tells 0.800 of them right, and 0.510 ± 0.010 of those of the validation" in told
+    assert (
+        "it classifies 0.800 of them correctly, and 0.510 ± 0.010 of those of the validation"
+        in told
+    )
     assert "regularisers.bmi.critic.dropout" in told
     assert by_heart("bmi", known, unseen(0.55, 0.01)) == ""
     assert by_heart("bmi", constant(0.5), unseen(0.5, 0.01)) == ""  # another rule's
@@ -63,7 +66,7 @@ def test_a_critic_that_knows_its_training_pairs_alone_is_told() -> None:
     found = History.of([*steps, record | {"bmi/accuracy_stderr": 0.01}])
     assert found.held_out["bmi"]["accuracy"].values.tolist() == [0.5]
     (sentence,) = warnings("bmi", {}, found, finished=False)
-    assert sentence.startswith("The critic knows its training pairs alone")
+    assert sentence.startswith("The critic overfits its training pairs")
 
 
 def test_a_sound_run_has_nothing_to_tell() -> None:

@@ -500,9 +500,7 @@ def test_a_regulariser_has_its_section(run: Path) -> None:
     assert "Regulariser: bmi" in page.inside("h2")
     assert "A critic reads two sentences" in page.text
     assert f"Phase two at step 3: {described('phase two', EVENT).meaning}." in page.text
-    assert {"bound (eq. 6)", "MINE (eq. 4)", "a critic that knows nothing"} <= set(
-        page.inside("text")
-    )
+    assert {"bound (eq. 6)", "MINE (eq. 4)", "an untrained critic"} <= set(page.inside("text"))
     assert page.row("At the end", described("bmi/mine").meaning) == ["0.2500", "± 0.0000", "6"]
     assert page.row("At the end", described("bmi/loss").meaning) == ["1.2000", "± 0.0000", "6"]
     assert "at chance" not in page.text
@@ -525,9 +523,9 @@ def test_the_troubles_of_a_regulariser_are_told(run: Path) -> None:
     text = Page(write_report(run)).text
     assert "The regulariser's weight is 0.02." in text
     for told in (
-        "The critic is at chance: in the last 6 records it tells 0.500 ± 0.000 of the pairs right",
+        "The critic is at chance: in the last 6 records it classifies 0.500 ± 0.000 of the pairs",
         "MINE is 9.00 nats at the end, more than the ln 20 = 3.00",
-        "Phase two was asked for (regularisers.bmi.phase_two), but no step of it is on record",
+        "Phase two was requested (regularisers.bmi.phase_two), but no step of it was recorded",
         "The effective share of the importance weights is 0.10 at the end",
     ):
         assert told in text
@@ -547,7 +545,7 @@ def test_a_real_regulariser_has_nothing_that_is_not_explained(run: Path, tmp_pat
         quantities
     )
     assert "Phase two at step 3" in page.text
-    assert "no step of it is on record" not in page.text
+    assert "no step of it was recorded" not in page.text
     assert "That of phase two is 1." in page.text
     last = [r for r in read_metrics(tmp_path / "bmi/metrics.jsonl") if r["kind"] == "validation"][
         -1

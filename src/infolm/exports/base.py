@@ -1,8 +1,8 @@
-"""An export: a trained model in the form that another program reads.
+"""Exports: a trained model in the format of another program.
 
 A form is a class with `kind`, registered where it is defined, one file each. Its fields are the
 options it takes, and its methods are named after the capabilities it can hold: `language`, `latent`
-and `encoder`. What has no method is refused with a sentence.
+and `encoder`. A capability without a method is refused with a sentence.
 """
 
 import os
@@ -19,14 +19,15 @@ from infolm.families.base import Run, family_of
 from infolm.registry import Registry
 
 Weights = Literal["float32", "int8"]
-"""How exactly matrices are kept, in forms that let one choose: as they are, or in 8 bits."""
+"""The precision of matrices, in formats that offer a choice: as trained, or in 8 bits."""
 
 
 class Export(ABC):
-    """One form.
+    """One format.
 
-    kind: its name after --to. reads: who reads it, after 'for'. several: whether it holds more than
-    one run. Each option is a field of the subclass, a dataclass; forms share those of one name.
+    kind: its name after --to. reads: the program that reads it, after 'for'. several: whether it
+    holds more than one run. Each option is a field of the subclass, a dataclass; formats share
+    options of one name.
     """
 
     kind: ClassVar[str]
@@ -38,7 +39,7 @@ class Export(ABC):
         does not exist yet."""
         if more and not self.several:
             raise InfolmError(
-                f"--to {self.kind} holds one run, not {1 + len(more)}: export each by itself"
+                f"--to {self.kind} holds one run, not {1 + len(more)}: export them one by one"
             )
         writers = [self._writer(each) for each in (run, *more)]
         writers[0](run, making, *more)
@@ -50,7 +51,7 @@ class Export(ABC):
             held = [family.a for name, family in _families().items() if hasattr(self, name)]
             raise InfolmError(
                 f"{run.folder.path} is {family_of(run.recipe).a}, which --to {self.kind} cannot "
-                f"hold: take a run that is {' or '.join(held)}, or another --to"
+                f"hold: choose a run that is {' or '.join(held)}, or another --to"
             )
         return writer
 
@@ -74,7 +75,7 @@ def made(kind: str, options: Mapping[str, Any]) -> Export:
         if kind not in homes:
             raise InfolmError(
                 f"--{name} is an option of --to {' and '.join(homes)}, not of --to {kind}: leave "
-                "it out, or take another --to"
+                "it out, or choose another --to"
             )
     return EXPORTS[kind](**given)
 
@@ -84,7 +85,7 @@ def _options(form: type[Export]) -> set[str]:
 
 
 def export(run: Run, form: Export, out: Path, *more: Run) -> None:
-    """Write `out`, whole or not at all; `more` runs beside the first, where the form holds them."""
+    """Write `out` atomically, with `more` runs beside the first if the format holds several."""
     if out.exists():
         raise InfolmError(f"{out} exists already: name another with --out")
     with whole(out) as making:
@@ -108,4 +109,4 @@ def whole(out: Path) -> Iterator[Path]:
             os.replace(making, out)
             files.flush_folder(out.parent)
     except OSError as error:
-        raise RunError(f"{out} cannot be made ({error}): choose another --out") from error
+        raise RunError(f"{out} cannot be created ({error}): choose another --out") from error

@@ -1,4 +1,4 @@
-"""The model card: a README with what a model is, how it was measured and how to use it."""
+"""The model card: a README with a model's description, measurements and use."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def model_card(run: Run, use: str, licence: str | None = None) -> str:
         f"# {recipe.title or run.folder.path.name}",
         "",
         f"{described} with {parameters:,} parameters, trained with infolm on {_text(run)}.",
-        "" if licence else "The licence was not named: ask the author before you pass it on.",
+        "" if licence else "No licence is given: ask the author before you pass the model on.",
         "",
         "```python",
         use.rstrip(),
@@ -39,13 +39,13 @@ def model_card(run: Run, use: str, licence: str | None = None) -> str:
 
 
 def _text(run: Run) -> str:
-    """What it was trained on; of a person's own file only its name."""
+    """The training text; for a person's own file only its name."""
     data = run.recipe.data
     return data.path.name if data.path else str(data.corpus)
 
 
 def _measured(run: Run) -> list[str]:
-    """The measurements, which are of the best weights alone."""
+    """The measurements, which exist only for the best weights."""
     if run.at is None:
         return _measurements(run.folder.measurements)
     return [f"These are the weights after {run.at:,} words of training text were read.", ""]

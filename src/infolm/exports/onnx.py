@@ -23,7 +23,7 @@ DESCRIPTION, TOKENIZER = "model.json", "tokenizer.json"
 @EXPORTS.register
 @dataclass(frozen=True)
 class Onnx(Export):
-    """weights: how exactly matrices are kept; of int8 the numbers are close, not the same."""
+    """weights: the precision of matrices; with int8 the results are close, not equal."""
 
     weights: Weights = "float32"
 
@@ -34,7 +34,7 @@ class Onnx(Export):
         if not run.recipe.model.reads_sentences:
             raise InfolmError(
                 f"{run.folder.path} has a model of kind {run.recipe.model.kind}, which does not "
-                "read word by word: take a recurrent model or a Transformer"
+                "read word by word: choose a recurrent model or a Transformer"
             )
         from infolm.exports.graphs.language import language_graphs
 
@@ -44,7 +44,7 @@ class Onnx(Export):
         if run.recipe.model.longest is not None:
             raise InfolmError(
                 f"{run.folder.path} has a model of kind {run.recipe.model.kind}, which reads no "
-                "sentences: take a run whose model.kind is sentence"
+                "sentences: choose a run whose model.kind is sentence"
             )
         from infolm.exports.graphs.latent import latent_graphs
 

@@ -1,8 +1,8 @@
 """The microscope: language models as one HTML file that a browser opens without any network.
 
 The file holds the models' arrays, their vocabularies and a runtime in plain JavaScript, the files
-of `infolm/web`. A recurrent cell goes along as the program of its step, so that the runtime knows
-operations and no cells.
+of `infolm/web`. A recurrent cell is included as the program of its step, so the runtime knows only
+operations, not cells.
 """
 
 import base64
@@ -44,8 +44,8 @@ SHOWN = 40
 @EXPORTS.register
 @dataclass(frozen=True)
 class Page(Export):
-    """weights: how exactly matrices are kept. ngrams: whether the Kneser-Ney model of each text
-    goes along, from which the text itself can be read."""
+    """weights: the precision of matrices. ngrams: whether to include the Kneser-Ney model of each
+    text, from which the text can be recovered."""
 
     weights: Weights = "float32"
     ngrams: bool = True
@@ -80,7 +80,7 @@ class Page(Export):
             if describe is None:
                 raise InfolmError(
                     f"{each.folder.path} has a model of kind {section.kind}, which --to page "
-                    f"cannot hold: take a run of kind {' or '.join(DESCRIBED)}"
+                    f"cannot hold: choose a run of kind {' or '.join(DESCRIBED)}"
                 )
             parameters = sum(parameter.numel() for parameter in network.parameters())
             about = f"{section.described(each.recipe.objective.kind)}, {parameters:,} parameters"
@@ -283,7 +283,8 @@ def described_tokenizer(tokenizer: Tokenizer) -> Described:
     """What the runtime needs to cut a line and to name its tokens."""
     if tokenizer.kind == "wordpiece":
         raise InfolmError(
-            "--to page cannot cut a text into word pieces: take a run whose data.tokens are word, "
+            "--to page cannot cut a text into word pieces: choose a run whose data.tokens are "
+            "word, "
             "char, byte or bpe"
         )
     numbers = range(len(tokenizer))

@@ -13,7 +13,7 @@ from infolm.families.base import Run
 @EXPORTS.register
 @dataclass(frozen=True)
 class SentenceTransformers(Export):
-    """pooling: what stands for a sentence: the mean of its tokens, or [CLS]."""
+    """pooling: a sentence vector is the mean of its tokens, or [CLS]."""
 
     pooling: Literal["mean", "cls"] = "mean"
 

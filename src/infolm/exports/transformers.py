@@ -39,7 +39,7 @@ class Transformers(Export):
 
 
 LANGUAGE_USE = """\
-import infolm  # transformers then knows the model's type
+import infolm  # registers the model's type with transformers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 model = AutoModelForCausalLM.from_pretrained("FOLDER")
@@ -70,8 +70,8 @@ def language_folder(run: Run, folder: Path) -> None:
     section = run.recipe.model
     if not section.reads_sentences:
         raise InfolmError(
-            f"{run.folder.path} has a model of kind {section.kind}, which reads no single "
-            "sentences, as transformers would have it: take a recurrent model or a Transformer"
+            f"{run.folder.path} has a model of kind {section.kind}, which cannot read single "
+            "sentences, as transformers requires: choose a recurrent model or a Transformer"
         )
     ours = run.tokenizer
     end = ours.written(ours.eos)
@@ -106,9 +106,10 @@ def encoder_folder(run: Run, folder: Path, words: bool = True) -> None:
 
 
 def refuse_word_vectors(run: Run) -> None:
-    """Refuse an encoder whose Transformer has learnt nothing."""
+    """Refuse an encoder whose Transformer is not trained."""
     if run.model.config.head == "context":
         raise InfolmError(
-            f"{run.folder.path} has learnt vectors of words and no Transformer, its objective "
-            f"being {run.recipe.objective.kind}: take --to word2vec"
+            f"{run.folder.path} has only word vectors and no trained Transformer, since its "
+            "objective "
+            f"is {run.recipe.objective.kind}: use --to word2vec"
         )

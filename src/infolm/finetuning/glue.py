@@ -45,7 +45,7 @@ def paper(scores: Mapping[str, Scores]) -> float | None:
 
 @dataclass(frozen=True)
 class Average:
-    """What the fine-tuned models of an encoder are worth together, on dev.
+    """The scores of an encoder's fine-tuned models together, on dev.
 
     fresh, share: as they were trained. scores: of each task's chosen model, in TASKS' order, as
     `results.json` reports them. chosen_on_dev: the tasks whose model was chosen on the examples
@@ -92,7 +92,7 @@ def averages(folder: Path) -> list[Average]:
 
 
 def _results(path: Path) -> dict[str, Any] | None:
-    """What was found for a task of GLUE; none of another one."""
+    """The results of a GLUE task; None for another task."""
     try:
         told: dict[str, Any] = json.loads(path.read_bytes())
         if told["task"] not in TASKS:

@@ -1,4 +1,4 @@
-"""What an encoder reads of a labelled example, many of them at once.
+"""Labelled examples as an encoder's input, in batches.
 
     [CLS] sentence [SEP]        [CLS] sentence [SEP] second sentence [SEP]
 
@@ -21,7 +21,7 @@ from infolm.finetuning.tasks import Example
 POOL = 50
 """Batches' worth of examples that are drawn together and then sorted by length."""
 AREA = 8192
-"""Tokens of a batch where nothing is learnt."""
+"""Tokens of a batch outside training."""
 SHARE_SEED = 1
 """Of the order by which `share` takes examples: the same in every run."""
 HALVES_SEED = 2
@@ -115,7 +115,7 @@ def joined(first: Ints, pair: Ints | None, special: Special, length: int) -> tup
 def share_of(count: int, share: float) -> Ints:
     """The numbers of a share of `count` examples, at least one, in their order.
 
-    They are drawn once for all: a smaller share lies within a larger one.
+    They are drawn once: a smaller share is part of a larger one.
     """
     order = np.random.default_rng(SHARE_SEED).permutation(count)
     return np.sort(order[: max(1, round(share * count))])

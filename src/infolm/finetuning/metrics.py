@@ -1,4 +1,4 @@
-"""How well a task of GLUE is done: GLUE's five metrics, and what they say of a constant answer.
+"""GLUE's five metrics, and their values for a constant answer.
 
 Each is a function of what was predicted (N,) and of what is true (N,), class numbers or scores.
 With two classes, TP, FP, FN and TN count the examples by (predicted, true) in (1, 1), (1, 0),

@@ -1,4 +1,4 @@
-"""The networks that are fine-tuned: `transformers`' own, around an encoder that was pretrained.
+"""The networks for fine-tuning: `transformers`' own, around a pretrained encoder.
 
 | what is told | BERT | XLNet |
 | --- | --- | --- |
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 class Pretrained:
     """An encoder to be fine-tuned.
 
-    sizes: as `transformers` has them. weights: of its `BertModel` or `XLNetModel`; none where each
-    network is to begin with weights of its own, the baseline. length: most tokens of a sequence.
+    sizes: as `transformers` has them. weights: of its `BertModel` or `XLNetModel`; None if each
+    network starts from random weights, the baseline. length: maximum tokens of a sequence.
     """
 
     sizes: "PreTrainedConfig"
@@ -53,8 +53,9 @@ def open_encoder(path: Path) -> Pretrained:
     if (path / "config.json").is_file():
         return _of_bert(path)
     raise InfolmError(
-        f"{path} is no encoder's folder: give a run's, with a recipe.yaml, or one where "
-        "transformers saved a BERT, with a config.json"
+        f"{path} is not an encoder's folder: give a run's folder, with a recipe.yaml, or a "
+        "BERT's folder saved "
+        "by transformers, with a config.json"
     )
 
 
@@ -63,8 +64,9 @@ def _of_run(path: Path) -> Pretrained:
     recipe, tokenizer, model = run.recipe, run.tokenizer, run.model
     if recipe.model.capability != "encoder":
         raise InfolmError(
-            f"{path} is a run of model.kind {recipe.model.kind}, and only encoders are fine-tuned: "
-            "take a run whose model.kind is encoder"
+            f"{path} is a run of model.kind {recipe.model.kind}, and only encoders can be "
+            "fine-tuned: "
+            "choose a run whose model.kind is encoder"
         )
     sizes = transformers_config(model.config, len(tokenizer), tokenizer.special.pad)
     weights = {name: weight.cpu() for name, weight in model.transformer.state_dict().items()}
@@ -81,7 +83,7 @@ def _of_bert(path: Path) -> Pretrained:
             f"{path / 'config.json'} is not one of transformers' ({error!r}): get the folder again"
         ) from error
     if kind != "bert":
-        raise InfolmError(f"{path} holds a model of type {kind}: take a folder with a BERT")
+        raise InfolmError(f"{path} holds a model of type {kind}: give a folder with a BERT")
     tokenizer = Tokenizer.from_bert(path)
     try:
         with quiet():
@@ -97,7 +99,7 @@ def _of_bert(path: Path) -> Pretrained:
     if model.config.vocab_size < len(tokenizer):
         raise InfolmError(
             f"{path} has a vocabulary of {len(tokenizer):,} pieces and a model of "
-            f"{model.config.vocab_size:,}: bring the one that belongs to the model"
+            f"{model.config.vocab_size:,}: give the vocabulary that belongs to the model"
         )
     # A layer on top of [CLS] that the folder lacks is drawn anew with each network.
     weights = {k: w for k, w in model.state_dict().items() if k not in found["missing_keys"]}
@@ -105,7 +107,7 @@ def _of_bert(path: Path) -> Pretrained:
 
 
 Head = Literal["pooler", "linear"]
-"""What is between the vector of [CLS] and the classes."""
+"""The head between the vector of [CLS] and the classes."""
 
 
 def classifier(

@@ -1,4 +1,4 @@
-"""What is learnt and measured in fine-tuning: classes and scores of sequences, and spans."""
+"""The problems of fine-tuning: classes and scores of sequences, and spans."""
 
 import hashlib
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SQUAD = "squad"
 GLUE_LENGTH, SQUAD_LENGTH = 128, 512
-"""Most tokens of a sequence (appendix B)."""
+"""Maximum tokens of a sequence (appendix B)."""
 SQUAD_EPOCHS = 4
 STRIDE = 128
 """BERT's, of windows of 384; shorter windows begin every third of their length."""
@@ -44,7 +44,7 @@ Windows = Literal["answer", "all"]
 
 @dataclass(frozen=True)
 class Options:
-    """How a problem is put, beyond its files.
+    """The settings of a problem, besides its files.
 
     length: most tokens of a sequence; None: the paper's, or as many as the encoder takes. share: of
     the training examples, see `share_of`. head: of GLUE's tasks. windows: of SQuAD's training.
@@ -59,8 +59,8 @@ class Options:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a network is worth. choice: its metrics on the examples that models are chosen by. dev:
-    on those that are reported. answers: of each part, how many different ones it gives in both."""
+    """A network's results. choice: its metrics on the examples that models are chosen by. dev: on
+    those that are reported. answers: of each part, how many different ones it gives in both."""
 
     choice: Scores
     dev: Scores
@@ -84,7 +84,7 @@ class Choice:
         if not len(choosing):
             raise InfolmError(
                 "dev has too few examples to choose on one half and to measure on the other: "
-                "bring more, or set --choose-on dev"
+                "give more, or set --choose-on dev"
             )
         return cls(choosing, reported)
 
@@ -94,7 +94,7 @@ class Choice:
 
 
 class Problem(Protocol):
-    """Something to fine-tune on.
+    """A problem to fine-tune on.
 
     metrics: names; a model is chosen by the first. epochs: the paper's. train: what is learnt from.
     counts: of each part the number of examples, and what was done to them. choice: of each part of
@@ -167,7 +167,7 @@ def read_problem(
     if length is not None and length > encoder.length:
         raise InfolmError(
             f"--length {length:,} is more than the encoder reads at once, {encoder.length:,} "
-            "tokens: take fewer, or an encoder with a larger model.length"
+            "tokens: lower it, or choose an encoder with a larger model.length"
         )
     if task == SQUAD:
         train, dev = read_folder(folder)
@@ -381,7 +381,7 @@ class Spans:
         learnt, self._windows = cut(train, learn == "answer"), cut(dev, answered=False)
         if not learnt:
             raise InfolmError(
-                f"no window of {length:,} tokens holds the answer to its question: take longer "
+                f"no window of {length:,} tokens holds the answer to its question: use longer "
                 "windows with --length, or set --windows all"
             )
         self.choose_on = choose_on

@@ -1,4 +1,4 @@
-"""Learning rates and batches tried with several seeds, the best kept (appendix B of Kong et al.).
+"""Search over learning rates and batch sizes with several seeds (appendix B of Kong et al.).
 
 A configuration is a learning rate and a batch. Dev is halved, by the same draw in every run:
 epochs, configurations and trials are chosen on one half, and what is reported is of the other. The
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 RATES, BATCHES = (5e-6, 1e-5, 2e-5, 3e-5, 5e-5), (16, 32)
 """The paper's grid."""
 HIGH_RATES = (1e-4, 2e-4, 5e-4, 1e-3, 2e-3)
-"""For encoders that are narrow or fresh, which learn next to nothing at BERT's rates."""
+"""For narrow or untrained encoders, which learn almost nothing at BERT's rates."""
 NARROW = 512
 """Encoders of fewer columns are narrow."""
 RATE, BATCH = 3e-5, 32
-"""What is taken without a grid."""
+"""The configuration without a grid."""
 RESULTS = "results.json"
 NOTES: dict[ChooseOn, str] = {
     "half": "chosen on one half of dev and measured on the other; best: each trial after the epoch "
@@ -65,7 +65,7 @@ NOTES: dict[ChooseOn, str] = {
 }
 
 Report = Callable[[float, str], None]
-"""Told the share of the work that is done, and a word on it."""
+"""Called with the share of the work done, and a text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,8 +228,7 @@ def _spread(measured: Sequence[Scores]) -> dict[str, dict[str, dict[str, float |
 
 
 def warnings(problem: Problem, found: Found) -> list[str]:
-    """What a reader of the numbers should know: models with one answer to everything, and a rate
-    that may not be the best one."""
+    """Warnings: models with a constant answer, and a learning rate at the edge of the grid."""
     said = []
     trial = found.trials[found.chosen]
     for part, different in trial.epochs[trial.best].answers.items():
@@ -307,7 +306,7 @@ def check_target(folder: Path) -> None:
         raise InfolmError(f"{folder} is a file: give another folder with --out")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / RESULTS).is_file():
         raise InfolmError(
-            f"{folder} holds something else than a fine-tuned model: give another folder with --out"
+            f"{folder} is not the folder of a fine-tuned model: give another folder with --out"
         )
     there = next(parent for parent in folder.absolute().parents if parent.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
@@ -342,7 +341,8 @@ def write(
                     old.rename(folder)
     except OSError as error:
         raise RunError(
-            f"{folder} could not be written ({error}): make room, or give another folder with --out"
+            f"{folder} could not be written ({error}): free some space, or give another folder "
+            "with --out"
         ) from error
 
 

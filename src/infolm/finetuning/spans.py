@@ -40,7 +40,8 @@ def best_span(
     starts, ends = (np.asarray(scores, np.float64)[inside] for scores in (start_scores, end_scores))
     if not (np.abs([starts, ends]) < LARGE).all():
         raise RunError(
-            "the model gives scores that are not finite: lower the learning rate, or take another "
+            "the model gives scores that are not finite: lower the learning rate, or choose "
+            "another "
             "checkpoint"
         )
     longest = min(longest, len(starts))

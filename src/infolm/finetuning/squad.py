@@ -53,7 +53,7 @@ class SquadQuestion:
 def read_squad(path: Path) -> list[SquadQuestion]:
     """The questions of a file in SQuAD 1.1's JSON, in its order.
 
-    A file with a single question that is not sound is refused. So are questions without an answer,
+    A file with a single invalid question is refused. So are questions without an answer,
     which make SQuAD 2.0 another task, with another metric.
     """
     text = read_text(path)
@@ -127,7 +127,7 @@ def read_folder(
     articles = sorted({question.article for question in questions})
     if len(articles) < 2:
         raise InfolmError(
-            f"{others[0]} has questions on one article alone, and is split by article: give two "
+            f"{others[0]} has questions on only one article, and is split by article: give two "
             f"or more, or a file {TRAIN[0]} and a file {DEV[0]}"
         )
     measured = min(max(round(held_out * len(articles)), 1), len(articles) - 1)
@@ -185,13 +185,13 @@ def windows(
         if room < 1:
             raise InfolmError(
                 f"{length:,} tokens have no room for a paragraph beside [CLS], two [SEP] and a "
-                f"question of {len(asked):,}: take longer windows, or cut questions shorter"
+                f"question of {len(asked):,}: use longer windows, or shorter questions"
             )
         ids, offsets = paragraph_pieces(question.context)
         if not len(ids):
             raise InfolmError(
                 f"the paragraph of the question {question.id} has no token in this vocabulary: "
-                "take another one, or delete the question"
+                "choose another vocabulary, or delete the question"
             )
         first, last = covering(offsets, *question.answers[0]) or (-1, -1)
         parts = bounds(len(ids), room, stride)

@@ -7,7 +7,7 @@ looked at. There are no quotes and no escapes: a quotation mark is a character o
     read_task("mnli", Path("glue_data"))          # its files are in glue_data/MNLI
     read_task("mnli", Path("glue_data/MNLI"))     # or here
 
-A line that is not whole is refused, never passed over. QQP as GLUE first gave it out (QQP.zip) has
+An incomplete line is refused, never skipped. QQP as GLUE first gave it out (QQP.zip) has
 such lines, halves of records with a line break inside a question; QQP-clean.zip has replaced it.
 """
 
@@ -23,7 +23,7 @@ from infolm.section import nearest
 
 @dataclass(frozen=True)
 class Example:
-    """A sentence, or two, and what is to be told of them: the number of a class, or a score.
+    """One or two sentences and their label: a class number or a score.
 
     where: "line 3 of train.tsv", for messages. index: the number that the file gives it, if any; by
     it GLUE's server knows an answer. An example that has no label has NaN.
@@ -104,7 +104,7 @@ class Task:
     epochs: int = 10
     layouts: tuple[Layout, ...] = (_USUAL,)
     unnamed: tuple[str, ...] = ()
-    remedy: str = "mend the line or delete it"
+    remedy: str = "correct the line or delete it"
 
 
 _BINARY = ("0", "1")
@@ -142,7 +142,7 @@ TASKS = {
             label="is_duplicate",
             labels=_BINARY,
             metrics=("f1", "accuracy"),
-            remedy="mend the line or delete it, or take GLUE's QQP-clean.zip",
+            remedy="correct the line or delete it, or use GLUE's QQP-clean.zip",
         ),
         Task(
             name="mnli",
@@ -283,7 +283,9 @@ def _label(cell: str, where: str, task: Task) -> float:
     except ValueError:
         score = math.nan
     if not math.isfinite(score):
-        raise InfolmError(f"{where} has the {task.label} '{cell}', no finite number: {task.remedy}")
+        raise InfolmError(
+            f"{where} has the {task.label} '{cell}', which is not a finite number: {task.remedy}"
+        )
     return score
 
 

@@ -4,7 +4,7 @@ AdamW with weight decay 0.01 on matrices, a rate that rises over the first tenth
 falls on a line to 0, gradients of norm 1 at most: as BERT is fine-tuned (Devlin et al. 2019).
 
 It is a training like any other (`training.loop`), with a feed of labelled examples. So one that is
-killed is resumed from its checkpoint, and ends with the same bytes as one left alone.
+killed resumes from its checkpoint, and ends with the same bytes as an uninterrupted one.
 """
 
 import json
@@ -43,10 +43,10 @@ WARM_UP = 0.1
 CHECKPOINT_SECONDS = 300.0
 """At most so long between checkpoints; one is written after each epoch, too."""
 ENDED = "trial.json"
-"""What is left of a trial that has ended, beside its weights."""
+"""The record of a finished trial, beside its weights."""
 
 Watch = Callable[[int, float], None]
-"""Told the number of steps done, and the loss of the last."""
+"""Called with the number of steps done, and the loss of the last."""
 
 
 @dataclass(frozen=True)
@@ -234,6 +234,6 @@ def _diverged(step: int, loss: float, settings: Settings) -> RunError:
     value = "not finite" if math.isfinite(loss) else loss
     return RunError(
         f"the {what} of step {step:,} is {value} (learning rate {settings.learning_rate:g}, batch "
-        f"{settings.batch}, seed {settings.seed}): take a lower --learning-rate; nothing was "
+        f"{settings.batch}, seed {settings.seed}): lower --learning-rate; nothing was "
         "written"
     )

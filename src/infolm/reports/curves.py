@@ -1,8 +1,8 @@
-"""The course of a training as one inline SVG over the same steps: loss above, speed below.
+"""The learning curves of a training as one inline SVG: loss above, speed below.
 
-Between them, where there are two means, the losses of both and the length of the long one; of a
-sentence model the validation loss, and what becomes of the codes. A regulariser has a plot of its
-own, and so have the validations after the switch.
+Between them, with Two-Tailed Averaging, the losses of both means and the length of the long one;
+for a sentence model the validation loss, and statistics of the codes. A regulariser has its own
+plot, and so have the validations after the switch.
 
 Text stays text, and colours are the page's variables, so that the plot turns dark with the page.
 """
@@ -28,12 +28,12 @@ from infolm.reports.history import Codes, Contrasts, History, Series
 from infolm.reports.page import COLOURS
 
 POINTS = 2000
-"""A longer series is thinned to at most so many points."""
+"""Most points of a series; a longer one is thinned."""
 MARKERS = 60
-"""Up to so many validations, each has its dot."""
+"""Up to this many validations, each has a dot."""
 OPENING = 1 / 50
-"""The share of training, at its start, that has no say in the height of the plot: the loss falls
-so fast there that the rest would look flat."""
+"""The share of training at the start that does not affect the plot's height: the loss falls so fast
+there that the rest would look flat."""
 LARGEST = 700.0
 """exp of more nats than this overflows."""
 
@@ -42,11 +42,11 @@ INK, MUTED, LINE, TRAINING, VALIDATION, EVENT, LONG_MEAN = (
 )
 ROUTINE = {"switched": "-", "emptied": "-.", "restarted": ":"}
 """Events of the two means, and their lines: many, so they stand by the length alone."""
-IGNORANCE = "a critic that knows nothing"
+IGNORANCE = "an untrained critic"
 HELD_OUT = "on the validation split"
 
 Panel = tuple[float, Callable[[Axes], None]]
-"""A height in inches, and what draws it."""
+"""A height in inches, and a drawing function."""
 
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -118,17 +118,17 @@ def describe(history: History) -> str:
         sentences.append(f"The validation loss is least at step {step:,}, {loss:.3f} {unit}.")
     if history.contrasts and len(history.contrasts.information):
         information = history.contrasts.information.values[-1]
-        sentences.append(f"In the end the information is {information:.3f} nats.")
+        sentences.append(f"At the end the information is {information:.3f} nats.")
     if history.codes and len(history.codes.information):
         kl, information = history.codes.kl.values[-1], history.codes.information.values[-1]
         sentences.append(
-            f"In the end the KL is {kl:.3f} and the mutual information {information:.3f} nats per "
+            f"At the end the KL is {kl:.3f} and the mutual information {information:.3f} nats per "
             "sentence."
         )
     if len(history.length):
         sentences.append(
-            f"The long mean is of {history.length.values[-1]:,.0f} iterates at the end and of "
-            f"{history.length.values.max():,.0f} at most."
+            f"The long mean has {history.length.values[-1]:,.0f} iterates at the end and at most "
+            f"{history.length.values.max():,.0f}."
         )
     events = [event for event in history.events if event[1] not in ROUTINE]
     sentences += [f"Event at step {step:,}: {name}." for step, name in events[:20]]
@@ -136,7 +136,7 @@ def describe(history: History) -> str:
 
 
 def draw(history: History) -> str:
-    """The SVG element, a panel for all that has a value; empty where nothing has."""
+    """The SVG element, with a panel for each quantity with values; empty if there are none."""
     panels: list[Panel] = []
     if len(history.training) or len(history.validation):
         panels.append((4.0, partial(_draw_loss, history=history)))
@@ -350,7 +350,7 @@ def _draw_small(
     axes: Axes, history: History, curves: dict[str, Series], label: str, least: float | None = None
 ) -> None:
     """Courses to the scale that they have after the opening, or from 0 to `least` or more, so that
-    what is next to nothing looks like it; those of training are thin."""
+    small values look small; training curves are thin."""
     shown: list[float] = []
     for name, series in curves.items():
         thin, training = series.thinned(POINTS), name.startswith("training-") or name == "kl-weight"

@@ -1,4 +1,4 @@
-"""What a run's `metrics.jsonl` tells: curves, events, how far it came."""
+"""The history in a run's `metrics.jsonl`: curves, events, progress."""
 
 import math
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from infolm.averaging.two_tailed import LONG, SHORT
 from infolm.objectives.bmi import PHASE_TWO, TRIGGERED
 
 ENDING = 20
-"""The end of a series is its last tenth, but so many records at least."""
+"""The end of a series is its last tenth, but at least this many records."""
 
 
 class Ending(NamedTuple):
-    """What a series is at its end: the mean of so many records, and its standard error.
+    """The end of a series: the mean of its last records, and its standard error.
 
     The error is from the spread of the records, each a mean over other batches; inf where there
     are fewer than two.
@@ -52,7 +52,7 @@ class Series:
         return Series(self.steps[ends - 1], means)
 
     def since(self, step: int) -> "Series":
-        """What there is from `step` on."""
+        """The part from `step` on."""
         return Series(self.steps[self.steps >= step], self.values[self.steps >= step])
 
     def ending(self) -> Ending:
@@ -64,7 +64,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Codes:
-    """The course of a sentence model's codes.
+    """The history of a sentence model's codes.
 
     reconstruction: the loss of the validation split given its codes, nats per token, or what `nll`
     says that it is in words. kl, information: of that split, nats per sentence; training_kl:
@@ -94,7 +94,7 @@ class Codes:
 
 @dataclass(frozen=True)
 class Contrasts:
-    """The course of an encoder's objective.
+    """The history of an encoder's objective.
 
     nll: the cross entropy of the validation split; `History.training` is that in training.
     information, ngrams: the bounds of that split on what is told, of words and of n-grams, in nats;
@@ -125,7 +125,7 @@ class Contrasts:
 
 @dataclass(frozen=True)
 class History:
-    """The course of one training.
+    """The history of one training.
 
     training, validation: nats per token; of a sentence model the first is the loss given the code,
     and the second what the objective makes of it; of an encoder both are nats per hidden token or
@@ -133,7 +133,7 @@ class History:
     the main one, by name, of each the quantities, by name; held_out: the same of what they are at
     each validation, on its split. candidates: the validation
     losses of the iterate and of the means, by name, where several were measured; `validation` is
-    that of the answer. averaged: whether a mean ever was the answer. length: of Two-Tailed
+    that of the kept weights. averaged: whether a mean was ever kept. length: of Two-Tailed
     Averaging's long mean, in iterates, after each validation. speed: tokens per second. events:
     (step, name). epochs: (step, passes complete by then), wherever the second is greater than
     before. step: the last one recorded, 0 where there is none.

@@ -1,6 +1,6 @@
-"""A page of HTML that needs nothing but itself: its style, and the escaping of what it shows.
+"""A self-contained HTML page: its style, and escaping.
 
-Functions here take plain text and give HTML, but for the parameters called `html`.
+Functions take plain text and return HTML, except for parameters called `html`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -127,7 +127,7 @@ def section(heading: str, html: Iterable[str]) -> str:
 
 
 def commands(pairs: Sequence[tuple[str, str]]) -> str:
-    """What each command is for, and the command."""
+    """Each command with its purpose."""
     rows = [f"<dt>{escape(purpose)}</dt><dd>{code(command)}</dd>" for purpose, command in pairs]
     return "\n".join(["<dl>", *rows, "</dl>"])
 
@@ -144,5 +144,5 @@ def number(value: float, decimals: int) -> str:
 
 
 def folded(summary: str, text: str) -> str:
-    """Text as it stands, hidden until a person asks for it."""
+    """Plain text, folded until opened."""
     return f"<details><summary>{escape(summary)}</summary><pre>{escape(text)}</pre></details>"

@@ -1,6 +1,6 @@
-"""What a regulariser is, and what a person should be told of its quantities.
+"""Descriptions of regularisers, and warnings about their quantities.
 
-A rule gives a sentence, or nothing where all is well.
+A rule returns a sentence, or None if all is well.
 """
 
 import math
@@ -11,23 +11,23 @@ from infolm.metrics import STDERR
 from infolm.reports.history import History, Series
 
 ENOUGH = 5
-"""From fewer records nobody can tell chance from knowledge."""
+"""Least records to distinguish chance from knowledge."""
 ERRORS = 2.0
-"""What is within so many standard errors of chance is called chance."""
+"""Standard errors within which a value is called chance."""
 FEW = 0.2
 """Below this effective share of the weights, one sentence of a batch decides its gradient."""
 
 
 ABOUT = {
-    "bmi": "A critic reads two sentences and tells whether the second follows the first in the "
-    "text or was drawn at random. Critic and model together maximise its bound, so that the model "
-    "remembers what tells neighbours apart. In phase two the model also learns sentences near the "
-    "true next one, weighted by how well the critic likes them."
+    "bmi": "A critic reads two sentences and predicts whether the second follows the first in the "
+    "text or was drawn at random. Critic and model together maximise its bound, so the model "
+    "remembers what distinguishes neighbours. In phase two the model is also trained on sentences "
+    "near the true next one, weighted by the critic's scores."
 }
 
 
 def warnings(name: str, settings: Mapping[str, Any], history: History, finished: bool) -> list[str]:
-    """All that a person should be told of the regulariser `name`, which has records in `history`.
+    """All warnings about the regulariser `name`, which has records in `history`.
 
     settings: its section of the recipe.
     """
@@ -43,21 +43,22 @@ def warnings(name: str, settings: Mapping[str, Any], history: History, finished:
 
 
 def at_chance(accuracy: Series) -> str:
-    """The critic cannot tell neighbours from strangers."""
+    """The critic cannot distinguish neighbours from random sentences."""
     if len(accuracy) < ENOUGH:
         return ""
     mean, error, records = accuracy.ending()
     if mean - ERRORS * error > 0.5:
         return ""
     return (
-        f"The critic is at chance: in the last {records} records it tells {mean:.3f} ± {error:.3f} "
-        "of the pairs right, so the regulariser adds nothing but noise. Train longer, or leave it "
+        f"The critic is at chance: in the last {records} records it classifies {mean:.3f} ± "
+        f"{error:.3f} "
+        "of the pairs correctly, so the regulariser adds only noise. Train longer, or leave it "
         "out."
     )
 
 
 def by_heart(name: str, accuracy: Series, held_out: Mapping[str, Series]) -> str:
-    """The critic tells the pairs that it has learnt, and no others."""
+    """The critic is right only on its training pairs."""
     unseen, errors = (held_out.get(key) for key in ("accuracy", f"accuracy{STDERR}"))
     if not len(accuracy) or not unseen or not errors or at_chance(accuracy):
         return ""
@@ -65,10 +66,12 @@ def by_heart(name: str, accuracy: Series, held_out: Mapping[str, Series]) -> str
     if mean - ERRORS * error > 0.5:
         return ""
     return (
-        f"The critic knows its training pairs alone: it tells {accuracy.ending().mean:.3f} of them "
-        f"right, and {mean:.3f} ± {error:.3f} of those of the validation split, which is chance. "
+        f"The critic overfits its training pairs: it classifies {accuracy.ending().mean:.3f} of "
+        "them "
+        f"correctly, and {mean:.3f} ± {error:.3f} of those of the validation split, which is "
+        "chance. "
         f"Raise regularisers.{name}.critic.dropout, lower regularisers.{name}.critic.hidden, or "
-        "bring more text."
+        "give more text."
     )
 
 
@@ -89,12 +92,12 @@ def beyond_the_batch(mine: Series, pairs: int | None) -> str:
 
 
 def never_begun(name: str, settings: Mapping[str, Any], series: Mapping[str, Series]) -> str:
-    """Phase two was asked for, but training ended before it."""
+    """Phase two was requested, but training ended before it."""
     if not settings.get("phase_two") or "raml" in series:
         return ""
     return (
-        f"Phase two was asked for (regularisers.{name}.phase_two), but no step of it is on record: "
-        "it begins at a validation, when averaging is triggered or after the share of training "
+        f"Phase two was requested (regularisers.{name}.phase_two), but no step of it was recorded: "
+        "it starts at a validation, when averaging is triggered or after the share of training "
         f"that regularisers.{name}.switch sets. Lower that, validate more often "
         "(train.validate_every), or train longer."
     )

@@ -16,7 +16,7 @@ By = Literal["token", "word", "sentence"]
 Row = dict[str, Any]
 
 DARKEST = 16.0
-"""Bits of surprisal, and more, that have the darkest shade."""
+"""Bits of surprisal from which on a word has the darkest shade."""
 SHADES = ((255, 255, 255), (254, 217, 166), (244, 140, 80), (200, 50, 35), (110, 5, 15))
 """From no surprisal to the darkest, at equal steps."""
 DRAWN = 12
@@ -45,7 +45,7 @@ def dark(colour: tuple[int, int, int]) -> bool:
 
 
 def rows(sentences: Sequence[ScoredSentence], by: By = "token") -> list[Row]:
-    """One row a token, a word or a sentence, numbered from 1.
+    """One row per token, word or sentence, numbered from 1.
 
     Offsets are those of Python: the text[start:end] of the sentence. log_prob is in nats; every
     surprisal is in the unit that is named.
@@ -132,7 +132,7 @@ def write_parquet(path: Path, table: Sequence[Row]) -> None:
         from pyarrow import parquet
     except ImportError as error:
         raise InfolmError(
-            f"writing {path} needs PyArrow: pip install 'infolm[parquet]', or take --csv"
+            f"writing {path} needs PyArrow: pip install 'infolm[parquet]', or use --csv"
         ) from error
     columns = pyarrow.Table.from_pylist(list(table))
     files.replace(path, lambda temporary: parquet.write_table(columns, temporary))

@@ -1,5 +1,5 @@
-"""How noisy gradients are: figure 3 of the BMI paper, the ratio of two gradients' variances, weight
-by weight; and the signal-to-noise ratio of a Monte Carlo objective's by the number of samples."""
+"""Plots of gradient noise: the ratio of two gradients' variances per parameter (figure 3 of the BMI
+paper), and the signal-to-noise ratio of a Monte Carlo objective by the number of samples."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,13 +45,14 @@ def draw(found: Comparison, pairs: int, path: Path) -> None:
         mean = found.mean_ratio
         axes.axvline(mean, color=ORANGE, linewidth=1.8, label=f"mean ratio, {mean:,.4g}")
         axes.set_xlim(10 ** edges[0], 10 ** edges[-1])
-        axes.set_xlabel("gradient variance of a weight, policy gradient / IW-RAML")
-        axes.set_ylabel(f"weights, in bins of 1/{BINS_PER_DECADE} decade")
+        axes.set_xlabel("gradient variance of a parameter, policy gradient / IW-RAML")
+        axes.set_ylabel(f"parameters, in bins of 1/{BINS_PER_DECADE} decade")
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: power_of_ten(value)))
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.minorticks_off()
         axes.set_title(
-            f"{len(logs):,} of {found.weights:,} weights, {found.batches:,} batches of {pairs:,} "
+            f"{len(logs):,} of {found.weights:,} parameters, {found.batches:,} batches of "
+            f"{pairs:,} "
             "pairs of sentences",
             loc="left",
             fontsize="medium",
@@ -88,6 +89,6 @@ def draw_signals(found: Sequence[tuple[str, int, Signals]], path: Path) -> None:
             axes.minorticks_off()
             axes.set_xlabel("samples")
             axes.set_title(f"{side}'s gradient", loc="left", fontsize="medium")
-        figure.axes[0].set_ylabel("signal-to-noise ratio, mean over weights")
+        figure.axes[0].set_ylabel("signal-to-noise ratio, mean over parameters")
         figure.legend(loc="outside lower left", ncols=6)
         checkpoint.atomically(path, lambda file: figure.savefig(file, format="png", dpi=150))

@@ -39,7 +39,7 @@ from infolm.server.service import RequestError, Service, late
 
 Result = TypeVar("Result")
 KINDS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
-BUSY = "the server is busy: as many requests wait as may"
+BUSY = "the server is busy and its queue is full: try again later"
 SCRIPTS = ("page", "asking", "plot", "writing", "surprisal", "codes", "runs")
 PAGE = {
     "/": ("index.html", "text/html"),
@@ -47,7 +47,7 @@ PAGE = {
     "/page/style.css": ("style.css", "text/css"),
     "/page/icon.svg": ("icon.svg", "image/svg+xml"),
 }
-"""The files of the page: there are no others to ask for."""
+"""The files of the page; no others are served."""
 
 
 def create_app(
@@ -56,8 +56,8 @@ def create_app(
     doors: Doors | None = None,
     runs: Runs | None = None,
 ) -> FastAPI:
-    """An ASGI application that serves these models, and what there is to say of `runs`; it closes
-    the models' engines when it ends."""
+    """An ASGI application that serves these models and the state of `runs`; it closes the models'
+    engines when it ends."""
     limits, doors, metrics = limits or Limits(), doors or Doors(), Metrics()
 
     @asynccontextmanager
@@ -99,7 +99,7 @@ def _failed(status: int, message: str, code: str | None = None, param: str | Non
 
 
 def _errors(app: FastAPI) -> None:
-    """Whatever goes wrong is answered in OpenAI's schema, and never with a stack trace."""
+    """Errors are answered in OpenAI's schema, never with a stack trace."""
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
@@ -125,10 +125,10 @@ def _errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def unforeseen(request: Request, error: Exception) -> Response:
-        return _failed(500, "this should not have happened: the server's log says more")
+        return _failed(500, "this should not have happened: see the server's log")
 
 
-# -- what is the same for all ----------------------------------------------------------------
+# -- shared routes ---------------------------------------------------------------------------
 
 
 def _observe(services: Mapping[str, Service], metrics: Metrics) -> None:
@@ -183,7 +183,7 @@ def _constant(content: bytes, kind: str) -> Callable[[Request], Awaitable[Respon
 
 def _service(services: Mapping[str, Service], name: str, what: str = "") -> Any:
     if name not in services:
-        known = f"take {', '.join(services)}" if services else "no model is served"
+        known = f"choose {', '.join(services)}" if services else "no model is served"
         raise RequestError(f"there is no model '{name}': {known}", 404, "model_not_found")
     if what:
         services[name].check(what)
@@ -205,7 +205,7 @@ async def _computed(service: Service, limits: Limits, function: Callable[[], Res
 
 
 async def _while_there(receive: Receive, work: Awaitable[Result]) -> Result | None:
-    """What `work` gives; None, and it is cancelled, if the client goes away."""
+    """The result of `work`; None, and it is cancelled, if the client disconnects."""
 
     async def gone() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -279,7 +279,7 @@ def _other(app: FastAPI, services: Mapping[str, Service], limits: Limits) -> Non
 
 
 def _latent(app: FastAPI, services: Mapping[str, Service], limits: Limits) -> None:
-    """Whatever a service of a model with a latent code does, under the same name."""
+    """The methods of a latent-variable service, under the same names."""
 
     async def latent(body: Body, what: str, function: Callable[[Any], Any]) -> dict[str, Any]:
         service = _service(services, body.model, f"latent/{what}")

@@ -1,8 +1,9 @@
-"""Connections to a server: how many at a time, and how long one may take over its request.
+"""Limits on connections: their number, and the time for a request to arrive.
 
 uvicorn's own limit refuses the next request of a client that is being served as soon as others
-have filled the server, and it waits for a request for ever. Here a connection that is let in stays
-let in; one beyond the limit is refused whatever it sends; and one that sends no request is closed.
+have filled the server, and it waits for a request forever. Here an accepted connection stays
+accepted; one beyond the limit is refused whatever it sends; and one that sends no request is
+closed.
 """
 
 import asyncio
@@ -47,7 +48,8 @@ def bound(host: str, port: int) -> socket.socket:
     except OSError as error:
         found.close()
         raise InfolmError(
-            f"cannot listen at {host}, port {port} ({error.strerror}): set --host or --port; "
+            f"cannot listen on {host}, port {port} ({error.strerror}): choose another --host or "
+            "--port; "
             "--port 0 takes a free one"
         ) from None
     return found
@@ -133,14 +135,14 @@ def _allow_files(number: int) -> None:
         return
     if hard != resource.RLIM_INFINITY and hard < number:
         raise InfolmError(
-            f"so many connections need {number:,} open files, and the system allows {hard:,}: "
+            f"this many connections need {number:,} open files, and the system allows {hard:,}: "
             f"lower --connections to {max(1, hard - REFUSED - OTHER_FILES):,}"
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))
 
 
 _BODY = json.dumps(
-    error_body("as many clients are connected as may be: try again", "server_error", None, "full")
+    error_body("too many clients are connected: try again later", "server_error", None, "full")
 ).encode()
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n"

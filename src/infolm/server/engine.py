@@ -1,8 +1,8 @@
-"""Continuous batching: continuations that are asked for together are written together.
+"""Continuous batching: concurrent continuations are generated together.
 
 One thread owns a model. Between two tokens, continuations join and leave the batch, and anything
-else that is asked of the model (a score, a code) takes its turn. Each continuation has random
-numbers of its own, so its text does not depend on what is written beside it, but for rounding.
+else that is asked of the model (a score, a code) takes its turn. Each continuation has its own
+random numbers, so its text does not depend on the others in the batch, up to rounding.
 """
 
 import threading
@@ -33,7 +33,7 @@ and neither does a short prompt that comes after one."""
 
 
 class BusyError(Exception):
-    """All slots are taken, and as many wait as may."""
+    """All slots are taken, and the queue is full."""
 
 
 class Token(NamedTuple):
@@ -47,7 +47,7 @@ class Token(NamedTuple):
 
 @dataclass(eq=False)
 class Continuation:
-    """One text to be written.
+    """One text to generate.
 
     prompt: begins with `<eos>`. uniforms: random numbers, one a token, `limit` of them.
     alternatives: how many likely tokens to give for each; None: no probabilities at all. echo:
@@ -166,7 +166,7 @@ class Engine:
             self._changed.notify()
 
     def call(self, function: Callable[[], Result]) -> "Future[Result]":
-        """Have something computed between two tokens."""
+        """Run a function between two tokens."""
         with self._changed:
             if self._closing or self.waiting >= self.most_waiting:
                 raise BusyError
@@ -176,7 +176,7 @@ class Engine:
         return future
 
     def close(self, seconds: float = 30) -> None:
-        """Finish what is under way, refuse what is new."""
+        """Finish the present work, refuse new work."""
         with self._changed:
             self._closing = True
             self._changed.notify()

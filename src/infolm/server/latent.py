@@ -1,4 +1,4 @@
-"""What is done with a model that has a latent code: sentences from codes, and a map of codes."""
+"""The service of a model with a latent code: sentences from codes, and a map of codes."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -58,7 +58,7 @@ class LatentService(Service):
     def embed(self, texts: Sequence[str]) -> tuple[npt.NDArray[np.float32], int]:
         """A vector of each, (S, D), and how many tokens were read."""
         if not self.run.model.ends:
-            raise RequestError("a model of single symbols has no vectors of sentences")
+            raise RequestError("a model of single symbols has no sentence vectors")
         tokenizer = self.run.tokenizer
         tokens = sum(len(tokenizer.encode(text)) + 1 for text in texts)
         self.check_length(tokens)

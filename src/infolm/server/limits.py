@@ -1,4 +1,4 @@
-"""What a server allows, and the guard before it: who may ask, how much, how often."""
+"""A server's limits, and the guard that enforces them: clients, sizes, rates."""
 
 import asyncio
 import hmac
@@ -40,8 +40,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class Doors:
-    """Whom a server lets in. hosts: names in the Host header; origins: pages elsewhere that may
-    ask; key: what `Authorization: Bearer` must hold; open: paths that need none."""
+    """Access rules. hosts: names in the Host header; origins: other sites whose pages may send
+    requests; key: the token in `Authorization: Bearer`; open: paths without a key."""
 
     hosts: frozenset[str] = LOCAL
     origins: frozenset[str] = frozenset()
@@ -123,18 +123,31 @@ class Guard:
             headers.setdefault(name.lower(), []).append(value)
         hosts = [value.decode("latin-1") for value in headers.get(b"host", [])]
         if len(hosts) != 1 or host_of(hosts[0]) not in self._doors.hosts:
-            return 403, "this server is not known by that Host: see --allow-host", "forbidden"
+            return 403, "this Host is not allowed: see --allow-host", "forbidden"
         for origin in (value.decode("latin-1") for value in headers.get(b"origin", [])):
             own = f"{scope.get('scheme', 'http')}://{hosts[0]}"
             if origin != own and origin not in self._doors.origins:
-                return 403, "pages of other sites may not ask: see --allow-origin", "forbidden"
+                return (
+                    403,
+                    "pages of other sites may not send requests: see --allow-origin",
+                    "forbidden",
+                )
         sites = headers.get(b"sec-fetch-site", [])
         if b"cross-site" in sites and not headers.get(b"origin") and scope["path"] != "/":
-            return 403, "pages of other sites may not ask: see --allow-origin", "forbidden"
+            return (
+                403,
+                "pages of other sites may not send requests: see --allow-origin",
+                "forbidden",
+            )
+
         if self._doors.key is not None and scope["path"] not in self._doors.open:
             given = b"".join(headers.get(b"authorization", []))
             if not hmac.compare_digest(given, b"Bearer " + self._doors.key.encode()):
-                return 401, "the API key is missing or wrong", "invalid_api_key"
+                return (
+                    401,
+                    "the API key is missing or wrong: send it as a bearer token",
+                    "invalid_api_key",
+                )
         client = scope.get("client") or ("unknown", 0)
         if not self._rate.allows(client[0]):
             limit = f"more than {self._limits.rate} requests a minute: wait"

@@ -11,8 +11,8 @@ HELP = {
     "infolm_prompt_tokens_total": ("counter", "Tokens of prompts, by model."),
     "infolm_completion_tokens_total": ("counter", "Tokens written, by model."),
     "infolm_first_token_seconds": ("histogram", "From a request to its first token, by model."),
-    "infolm_active": ("gauge", "Continuations that are being written, by model."),
-    "infolm_waiting": ("gauge", "What waits for a model, by model."),
+    "infolm_active": ("gauge", "Continuations being generated, by model."),
+    "infolm_waiting": ("gauge", "Requests waiting for a model, by model."),
 }
 
 Labels = tuple[tuple[str, str], ...]
@@ -44,7 +44,7 @@ class Metrics:
             row[-1] += seconds
 
     def gauge(self, name: str, value: Callable[[], float], **labels: str) -> None:
-        """What `value` is whenever one asks."""
+        """A gauge whose value is computed on request."""
         self._gauges[name, tuple(labels.items())] = value
 
     def text(self) -> str:

@@ -1,4 +1,4 @@
-"""The runs in a folder while they are trained: what each has reached, and its curves.
+"""The runs in a folder, live: the progress and curves of each.
 
 Only files of runs that were found in the folder are read, under names that are known here: a
 request gives the name of a run, which is looked up and never opened. Of a `metrics.jsonl` what is
@@ -71,7 +71,7 @@ class Curve:
 
 @dataclass
 class Course:
-    """What the records of one `metrics.jsonl` have told so far.
+    """The records of one `metrics.jsonl` read so far.
 
     version: another one whenever points that were given out no longer hold. best: step and loss of
     the best validation; validated: step of the last. first_seen, last_seen: (time, progress) when
@@ -125,7 +125,7 @@ class Course:
 
 
 class Watched:
-    """One run's folder, looked at again and again."""
+    """One run's folder, read repeatedly."""
 
     def __init__(self, path: Path, name: str) -> None:
         self.name, self.folder = name, RunFolder(path)
@@ -180,7 +180,7 @@ class Watched:
         self._recipe_at, self._wrong = changed.st_mtime_ns, ""
         try:
             if not stat.S_ISREG(changed.st_mode):
-                raise InfolmError("recipe.yaml is no plain file")
+                raise InfolmError("recipe.yaml is not a plain file")
             self._recipe = load_recipe(str(self.folder.recipe))
         except InfolmError as error:
             self._recipe = None
@@ -271,7 +271,7 @@ class Runs:
         self._lock = threading.Lock()
 
     def rows(self) -> list[dict[str, Any]]:
-        """What there is to say of each run at this moment."""
+        """The present state of each run."""
         with self._lock:
             self._look()
             return [watched.row() for watched in self._watched.values()]

@@ -1,4 +1,4 @@
-"""What requests hold. A field that is not here is refused, and so is one that would be ignored."""
+"""The schemas of requests. Unknown fields are refused, and so are fields that would be ignored."""
 
 import json
 from typing import Annotated, Any, Literal
@@ -32,7 +32,9 @@ class Body(BaseModel):
         try:
             json.dumps(given, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise ValueError("a text has half of a surrogate pair, and so is no Unicode") from None
+            raise ValueError(
+                "a text has half of a surrogate pair, which is not valid Unicode"
+            ) from None
         return given
 
 
@@ -45,7 +47,7 @@ class StreamOptions(BaseModel):
 
 
 class CompletionRequest(Body):
-    """As OpenAI has it; top_k, typical, eta and no_unk are those of `infolm generate`."""
+    """OpenAI's schema; top_k, typical, eta and no_unk are those of `infolm generate`."""
 
     prompt: (
         str | TokenIds | Texts | Annotated[list[TokenIds], Field(min_length=1, max_length=2048)]
@@ -76,7 +78,7 @@ NUMBERS = r"^[0-9.eE+-]{1,30}(,[0-9.eE+-]{1,30}){1,2}$"
 
 
 class ScoreRequest(Body):
-    """As `infolm score` and `infolm.score` have it.
+    """As in `infolm score` and `infolm.score`.
 
     cache: WINDOW,LAMBDA,THETA. dynamic: RATE,DECAY of dynamic evaluation by plain gradient descent;
     segment: tokens from one of its updates to the next.
@@ -94,7 +96,7 @@ class ScoreRequest(Body):
 
 
 class EmbeddingRequest(Body):
-    """As OpenAI has it; base64 is of float32, little-endian."""
+    """OpenAI's schema; base64 encodes little-endian float32."""
 
     input: str | Texts
     encoding_format: Literal["float", "base64"] | None = "float"
@@ -124,7 +126,7 @@ class NeighboursRequest(SentenceBody):
 
 
 class ReconstructRequest(SentenceBody):
-    """Sentences written anew from their codes."""
+    """Reconstructions of sentences."""
 
     sentences: Annotated[list[str], Field(min_length=1, max_length=256)]
     seed: Seed = 1

@@ -1,4 +1,4 @@
-"""A run that is served: its model in an engine, and what it answers."""
+"""A served run: its model in an engine, and its answers."""
 
 import time
 from pathlib import Path
@@ -9,7 +9,7 @@ from infolm.server.limits import Limits
 
 
 class RequestError(Exception):
-    """What is wrong with a request, for the client to read."""
+    """An error in a request, for the client."""
 
     def __init__(self, message: str, status: int = 400, code: str | None = None) -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class Service:
 
     does: ClassVar[frozenset[str]] = frozenset()
     says: ClassVar[str] = ""
-    """What the model is, where it is asked for something else."""
+    """The model's description in refusals."""
 
     def __init__(self, run: Any, limits: Limits) -> None:
         self.run, self.limits = run, limits
@@ -33,7 +33,7 @@ class Service:
         self.engine = Engine(run.model, limits.slots, limits.waiting)
 
     def check(self, what: str) -> None:
-        """Refuse what the model cannot do."""
+        """Refuse a request that the model cannot answer."""
         if what not in self.does:
             raise RequestError(
                 f"the model '{self.name}' is {self.says}: /v1/{what} needs another; "

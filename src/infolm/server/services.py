@@ -1,4 +1,4 @@
-"""What is done with the models that are served: a service for each family of runs."""
+"""The services of the families."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ class Prompt(NamedTuple):
 
 
 class LanguageService(Service):
-    """A language model writes and scores."""
+    """The service of a language model: completions and scores."""
 
     does = frozenset({"completions", "score"})
     says = "a language model"
@@ -66,7 +66,7 @@ class LanguageService(Service):
     def continuations(
         self, request: CompletionRequest, prompts: Sequence[Prompt]
     ) -> list[Continuation]:
-        """What is to be written: `n` for each prompt, one after the other."""
+        """The continuations to generate: `n` for each prompt, one after the other."""
         limits, tokenizer = self.limits, self.run.tokenizer
         tokens = 16 if request.max_tokens is None else request.max_tokens
         num = (request.n or 1) * len(prompts)
@@ -158,7 +158,7 @@ class EncoderService(Service):
             row, _, whole = joined(ids, None, tokenizer.special, length)
             if not whole:
                 raise RequestError(
-                    f"a text has {len(ids):,} tokens, and the encoder reads {length - 2:,} at most",
+                    f"a text has {len(ids):,} tokens, and the encoder reads at most {length - 2:,}",
                     code="context_length_exceeded",
                 )
             rows.append(row)
@@ -187,7 +187,7 @@ def open_services(runs: Sequence[Path | str], limits: Limits) -> dict[str, Servi
     for name in names:
         if names.count(name) > 1:
             raise InfolmError(
-                f"two runs are called '{name}', and a request could not tell them apart: rename "
+                f"two runs are called '{name}', and a request could not distinguish them: rename "
                 "the folder of one"
             )
     for run, name in zip(opened, names, strict=True):
