@@ -269,7 +269,7 @@ async function write() {
   field.readOnly = false;
   field.setSelectionRange(cursor + added.length, cursor + added.length);
   field.focus();
-  at("write").textContent = "Write on";
+  at("write").textContent = "Continue";
   writing = null;
   await refresh();
 }
