@@ -312,7 +312,7 @@ def test_the_sentence_has_its_evidence() -> None:
     found = diagnosis(picture(0.5), recipe("vae")).sentence
     assert "of the 5.30 that 200 sentences can show, and 15 of 20 units are active" in found
     found = diagnosis(picture(gain=0.04), recipe("vae")).sentence
-    assert "the decoder does not listen, as a sentence is only 0.04 nats likelier" in found
+    assert "the decoder ignores the code, as a sentence is only 0.04 nats likelier" in found
 
 
 def test_a_code_that_tells_all_that_can_be_seen_may_tell_more() -> None:
