@@ -104,7 +104,7 @@ def test_training_ends_with_what_it_reached(infolm, runs, tmp_path, kind, said):
 def test_a_study_is_refused_where_losses_are_no_perplexities(runs, tmp_path):
     tuner = pytest.importorskip("infolm.studies.tuning.tuner")
     chosen = load_recipe(str(runs / "infoword" / "recipe.yaml"))
-    with pytest.raises(InfolmError, match="take mlm or permutation"):
+    with pytest.raises(InfolmError, match="choose mlm or permutation"):
         tuner.tune(chosen, tmp_path / "s", 1, 1, 0, None, print, Silent().say, print)
 
 

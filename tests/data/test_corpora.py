@@ -218,7 +218,7 @@ def test_bad_settings_are_refused() -> None:
 
 
 def test_an_unknown_corpus_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(InfolmError, match=r"did you mean 'wikitext-2'\?.*known are ptb, "):
+    with pytest.raises(InfolmError, match=r"did you mean 'wikitext-2'\?.*there are ptb, "):
         load(DataConfig(corpus="wikitext2"))
     with pytest.raises(InfolmError, match=r"data\.path"):
         load(DataConfig())

@@ -38,7 +38,7 @@ def test_in_the_middle_all_other_lines_stay(infolm, run, damage):
 
     done = infolm("train", run, "--resume", "train.max_steps=61")
     assert done.code == 0, done.err
-    assert "1 line that cannot be read, put aside" in done.err
+    assert "1 line that cannot be read, moved to" in done.err
     assert read_metrics(path)[: len(left)] == left
     assert RunFolder(run).damaged_metrics.read_bytes() == damage + b"\n"
 

@@ -252,7 +252,7 @@ def test_a_long_question_keeps_its_beginning() -> None:
 def test_windows_without_room_for_the_paragraph_are_refused() -> None:
     asked = question(CONTEXT, 0, "Ada")
     assert len(windows([asked], pieces, SPECIAL, 8)) == 13  # one token each
-    with pytest.raises(InfolmError, match=r"7 tokens have no room .* and a question of 4: take"):
+    with pytest.raises(InfolmError, match=r"7 tokens have no room .* and a question of 4: use"):
         windows([asked], pieces, SPECIAL, 7)
     with pytest.raises(InfolmError, match="the paragraph of the question id has no token"):
         windows([question("\t\n", 0, "\t")], pieces, SPECIAL, 64)

@@ -100,7 +100,7 @@ def test_lines_of_several_words_are_refused(tmp_path):
     for name in ("train", "valid", "test"):
         (tmp_path / f"{name}.txt").write_text("a\nb\nc\n")
     (tmp_path / "valid.txt").write_text("a\nb c b\n")
-    with pytest.raises(InfolmError, match=r"line 2 of the valid split has 3: take model\.kind"):
+    with pytest.raises(InfolmError, match=r"line 2 of the valid split has 3: choose model\.kind"):
         train(recipe({"path": str(tmp_path)}), tmp_path / "run", False, Silent(), quiet)
     assert not (tmp_path / "run").exists()
 

@@ -832,7 +832,7 @@ def test_the_report_of_a_sentence_model(kind: str, runs: dict[str, Path]) -> Non
     text = read(page)
     assert headings(page) == [
         *("The latent code", "Measurements", "From code to sentence"),
-        *("Learning curve", "Samples", "How to go on"),
+        *("Learning curve", "Samples", "Next commands"),
     ]
     assert (
         f"A sentence model (objective {kind}) with a code of 20 dimensions, an encoder of 1 GRU "

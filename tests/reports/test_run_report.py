@@ -561,7 +561,7 @@ def test_a_real_regulariser_has_nothing_that_is_not_explained(run: Path, tmp_pat
 
 
 def test_a_run_of_one_term_has_no_such_section(page: Page) -> None:
-    assert page.inside("h2") == ["Measurements", "Learning curve", "Samples", "How to go on"]
+    assert page.inside("h2") == ["Measurements", "Learning curve", "Samples", "Next commands"]
     assert sum(tag == "svg" for tag, _ in page.tags) == 1
 
 

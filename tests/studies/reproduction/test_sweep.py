@@ -157,7 +157,7 @@ def test_another_recipe_under_the_same_name(sweeper):
 
 def test_another_folder(sweeper):
     sweeper()
-    with pytest.raises(InfolmError, match=r"begun with data.*max_steps=5.*asked for with no KEY"):
+    with pytest.raises(InfolmError, match=r"started with data.*max_steps=5.*now has no KEY"):
         sweeper(overrides=[])
     (sweeper.out / "points.json").write_text('{"reproduction": "x", "overrides": [], "points": {}}')
     with pytest.raises(InfolmError, match=r"holds x, not .*tiny\.yaml"):
