@@ -140,7 +140,7 @@ def test_a_model_of_another_size(infolm, tmp_path, trained):
         (["evaluate", "--episodic", "--streams", "3"], "and --streams"),
         (["evaluate", "--generated", "20000"], "add --reverse"),
         (["evaluate", "--real"], "add --reverse"),
-        (["evaluate", "--reverse", "--generated", "50"], "too short a text to measure: take 10000"),
+        (["evaluate", "--reverse", "--generated", "50"], "too short a text to measure: use 10000"),
         (["evaluate", "--reverse", "--mi", "--generated", "20000"], "take 36000 at least"),
         (["evaluate", "--mi", "--real"], "of the training text, which has"),
         (["evaluate", "--mi", "--stride", "89", "--generated", "38000"], "take 62400 at least"),

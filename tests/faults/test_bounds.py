@@ -124,7 +124,7 @@ class TestSamples:
     def test_so_they_are_in_the_library(self, run):
         import infolm
 
-        with pytest.raises(InfolmError, match="--num is 100,000 at most, not 100,000,000"):
+        with pytest.raises(InfolmError, match="--num is at most 100,000, not 100,000,000"):
             infolm.generate(run, num=10**8)
 
     @pytest.mark.parametrize("option", ["--generated", "--mc", "--codes", "--nz"])

@@ -167,7 +167,7 @@ def test_it_opens_with_what_was_trained_on_what(original: Path, page: Page) -> N
     ]
     text = Path(yaml.safe_load((original / "recipe.yaml").read_text())["data"]["path"])
     opened = LanguageRun.open(original)
-    assert f"with {weights:,} weights, trained on {text}" in page.text
+    assert f"with {weights:,} parameters, trained on {text}" in page.text
     assert f"({len(opened.corpus.splits['train'].tokens):,} training tokens" in page.text
     assert f"a vocabulary of {vocabulary}; tokens are words)" in page.text
     assert "After 6 steps (0 of 50 epochs complete)" in page.text
@@ -574,7 +574,7 @@ def test_an_average_that_never_began_is_said(run: Path) -> None:
     for record in records:
         if record["kind"] == "validation":
             record |= {"answer": "raw", "raw": record["loss"]}
-    sentence = "Averaging never began, as training ended before step 50 (averaging.start)"
+    sentence = "Averaging never started, as training ended before step 50 (averaging.start)"
     for epoch in (0, 1):  # not before the end: it may begin yet
         records[-1]["epoch"] = epoch
         text = "".join(json.dumps(record) + "\n" for record in records)
