@@ -313,7 +313,7 @@ def test_a_file_is_measured_as_a_whole(infolm, small_text):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--length", 0], ["one token at least, not 0"]),
+        (["--length", 0], ["at least one token, not 0"]),
         (["--gap", -1], ["0 tokens or more, not -1"]),
         (["--stride", 0], ["1 token or more, not 0"]),
         (["--length", 4000], ["too few for two segments of 4000"]),

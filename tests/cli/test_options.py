@@ -47,7 +47,7 @@ def test_defaults_are_of_their_types_and_refuse_nothing(sections):
         (EVALUATING, "latent", {"mc": 3}, "--mc: RUN is a model of single sentences and reads no"),
         (EVALUATING, "language", {"nz": 3, "z": "sampled"}, "--nz, --z: RUN has no latent code"),
         (EVALUATING, "encoder", {"cache": "tune"}, "--cache: RUN is an encoder, which is measured"),
-        (GENERATING, "encoder", {"prompt": "a"}, "RUN is an encoder, which reads text and writes"),
+        (GENERATING, "encoder", {"prompt": "a"}, "RUN is an encoder, which generates no text"),
         (GENERATING, "latent", {"prompt": "a"}, "--prompt: RUN is a model of single sentences"),
         (EVALUATING, "language", {"mc_rate": "2"}, "is for Monte Carlo dropout: add --mc 200"),
         (

@@ -234,5 +234,5 @@ def test_a_picture_agrees_with_itself():
 def test_a_picture_takes_no_more_sentences_than_asked_and_two_at_least():
     assert picture(make(), LINES, most=7).sentences == 7
     assert len(picture(make(), LINES, most=2).other_density) == 2
-    with pytest.raises(InfolmError, match="needs 2 sentences at least, not 1"):
+    with pytest.raises(InfolmError, match="needs at least 2 sentences, not 1"):
         picture(make(), LINES, most=1)

@@ -164,7 +164,7 @@ def test_a_vocabulary_of_a_text_that_has_changed_is_not_made_up(infolm, run, tmp
     (run / "tokenizer.json").unlink()
     done = infolm("repair", run)
     assert done.code == 1
-    assert "tokenizer.json is lost: the text gives another one" in done.err
+    assert "tokenizer.json is lost: the text has changed" in done.err
 
 
 def test_what_is_no_run(infolm, tmp_path):

@@ -190,7 +190,7 @@ def test_tokens_that_are_none_and_too_much_overlap_are_refused(x, overlap, words
     ("estimator", "rows", "words"),
     [
         (Segments(4), (399, 399), "399 pairs of segments that share no token.*at least 400"),
-        (Segments(4, folds=2), (100, 99), "100 and 99 segments: this needs pairs"),
+        (Segments(4, folds=2), (100, 99), "100 and 99 segments: give as many"),
         (Segments(4, folds=1), (100, 100), "1 folds are too few"),
         (Segments(4, "club", folds=2), (100, 100), "club needs rows of numbers"),
     ],

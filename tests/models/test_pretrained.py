@@ -269,7 +269,7 @@ def test_one_start_at_a_time_and_no_sequence_too_long(folder, small_text, tmp_pa
     with pytest.raises(InfolmError, match="leave one of them out"):
         train(other, out, False, Silent(), quiet)
     feed = {"kind": "sequences", "batch": 4, "length": 41, "masking": "spans"}
-    with pytest.raises(InfolmError, match="reads 40 tokens at most"):
+    with pytest.raises(InfolmError, match="reads at most 40 tokens"):
         train(recipe(small_text, folder, feed=feed), out, False, Silent(), quiet)
 
 

@@ -256,7 +256,7 @@ def test_a_raced_recipe_has_its_steps_and_validations_and_is_itself_else(small_t
         (["awd-lstm/demo"], "this is not a text of the race (data.corpus is python-docs)"),
         (["race/ptb", "--minutes", "90"], "a race lasts 60"),
         (["--run", "runs/x"], "--run is for --check"),
-        (["--check", "nothing.json"], "nothing.json is not there"),
+        (["--check", "nothing.json"], "nothing.json does not exist"),
         (["--curve", "curve.png"], "--curve needs records"),
         (["race/ptb", "--threads", "5000"], "lower it"),
     ],

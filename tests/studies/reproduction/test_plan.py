@@ -76,7 +76,7 @@ def test_those_that_come_with_infolm(name):
         (("curves", "dreg-1", "recipe"), "monte-carlo/synthetik", "curve dreg-1: there is no rec"),
         (("curves", "dreg-1", "recipe"), "awd-lstm/ptb", "no latent code"),
         (("curves", "dreg-1", "set"), "objective.samples=0", "curve dreg-1: monte-carlo/"),
-        (("curves", "dreg 1"), {"label": "", "recipe": ""}, "'dreg 1' is to be part of a file"),
+        (("curves", "dreg 1"), {"label": "", "recipe": ""}, "'dreg 1' must be part of a file"),
         (("samples",), 0, "samples: input should be greater than or equal to 1, not 0"),
     ],
 )
