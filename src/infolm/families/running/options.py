@@ -40,7 +40,7 @@ OF_TEMPERATURE = Needs(
 )
 OF_TEXT = Needs(
     lambda o: o.writes,
-    "--generated and --real are for --reverse and --mi: add one, such as --reverse",
+    "--generated and --real are for --reverse and --mi: add --reverse or --mi",
 )
 OF_REVERSE = Needs(lambda o: o.reverse, "--yardstick is for the reverse perplexity: add --reverse")
 OF_MI = Needs(lambda o: o.mi, "--stride is for the mutual information: add --mi")
