@@ -35,7 +35,7 @@ def main() -> NoReturn:
         app(spelt_out(sys.argv[1:]))
     except InfolmError as error:
         message = " ".join(str(error).split())
-        print(f"infolm: {message}{'' if message.endswith('.') else '.'}", file=sys.stderr)
+        print(f"infolm: {message}{'' if message.endswith(('.', '?')) else '.'}", file=sys.stderr)
         sys.exit(error.exit_code)
     except BrokenPipeError:  # the reader of the pipe, such as `head`, has closed it
         sys.stderr.close()

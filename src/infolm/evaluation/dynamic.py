@@ -100,12 +100,13 @@ class DynamicSettings:
         return cls(**{**kept, "statistics": statistics})
 
     def __post_init__(self) -> None:
-        bounded = all(0 <= number < math.inf for number in (self.rate, self.decay, self.epsilon))
+        largest = torch.finfo(torch.float).max  # what a parameter can be multiplied by
+        bounded = all(0 <= number <= largest for number in (self.rate, self.decay, self.epsilon))
         if self.segment < 1 or not bounded or self.epsilon == 0:
             raise InfolmError(
-                "dynamic evaluation needs a rate and a decay of 0 or more, an epsilon above 0 and "
-                f"segments of 1 token or more, not {self.rate}, {self.decay}, {self.epsilon} "
-                f"and {self.segment}"
+                "dynamic evaluation needs a rate and a decay of 0 or more, an epsilon above 0, "
+                f"none of them above {largest:.1g}, and segments of 1 token or more, not "
+                f"{self.rate}, {self.decay}, {self.epsilon} and {self.segment}"
             )
 
 
