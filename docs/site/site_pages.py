@@ -20,12 +20,13 @@ from urllib.parse import unquote, urlsplit
 ROOT = Path(__file__).parents[2]
 ALONE = [
     "CHANGELOG.md",
+    "CITATION.cff",
     "CODE_OF_CONDUCT.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
     "benchmarks/README.md",
 ]
-"""Pages that stand outside the folders of pages."""
+"""What stands outside the folders of pages."""
 
 HOME = "index.md"
 """What the README is called in the site."""
