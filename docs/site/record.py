@@ -2,8 +2,8 @@
 
     python docs/site/record.py docs/terminal.svg 'infolm train ...' 'infolm score ...'
 
-Commands run one after another in a pseudo-terminal, in the present folder. Pauses are cut short, so
-that minutes of training take seconds. The picture loops; where the reader prefers no motion it
+Commands run one after another in a pseudo-terminal, in the present folder. A command that takes
+minutes is shown in seconds, evenly faster. The picture loops; where the reader prefers no motion it
 shows the end. `make recording` makes the one of the README.
 """
 
@@ -12,7 +12,6 @@ import fcntl
 import html
 import os
 import pty
-import select
 import struct
 import subprocess
 import sys
@@ -28,11 +27,11 @@ import pyte
 COLUMNS, ROWS = 80, 200
 """Of the terminal. It is taller than any session, so that nothing scrolls; the picture is cut."""
 
-PAUSE, HOLD = 0.35, 6.0
-"""Seconds: the longest wait that is kept, and how long the end is shown."""
+LONGEST, PAUSE, HOLD = 7.0, 0.35, 8.0
+"""Seconds of film: of a command at most, between two of them, and how long the end is shown."""
 
-FRAME = 0.1
-"""Seconds of the session between two looks at the screen, at least."""
+FRAME = 0.2
+"""Seconds of film between two looks at the screen, at least."""
 
 WIDTH, HEIGHT = 8.4, 19.0
 """Of a character, in units of the picture. Text is stretched to it, whatever the reader's font."""
@@ -79,18 +78,17 @@ def session(commands: list[str]) -> Iterator[tuple[float, bytes]]:
             yield now, word.encode() + b" "
         now += PAUSE
         yield now, b"\r\n"
-        before = time.monotonic()
-        for chunk in printed(command):
-            after = time.monotonic()
-            now += min(after - before, PAUSE)
-            before = after
-            yield now, chunk
-        now += 2 * PAUSE
+        chunks = list(printed(command))
+        lasted = chunks[-1][0] if chunks else 0.0
+        pace = min(1.0, LONGEST / max(lasted, 1e-9))
+        yield from ((now + pace * after, chunk) for after, chunk in chunks)
+        now += pace * lasted + 2 * PAUSE
         yield now, b"\r\n"
 
 
-def printed(command: str) -> Iterator[bytes]:
-    """The output of a command in a pseudo-terminal, as it comes."""
+def printed(command: str) -> Iterator[tuple[float, bytes]]:
+    """What a command prints in a pseudo-terminal, and how many seconds after its start."""
+    start = time.monotonic()
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
@@ -99,15 +97,13 @@ def printed(command: str) -> Iterator[bytes]:
     )
     os.close(theirs)
     while True:
-        ready, _, _ = select.select([ours], [], [], FRAME)
-        if ready:
-            try:
-                chunk = os.read(ours, 65536)
-            except OSError:  # Linux says so when the other side is closed
-                break
-            if not chunk:
-                break
-            yield chunk
+        try:
+            chunk = os.read(ours, 65536)
+        except OSError:  # Linux says so when the other side is closed
+            break
+        if not chunk:
+            break
+        yield time.monotonic() - start, chunk
     os.close(ours)
     if process.wait():
         sys.exit(f"{command!r} failed: mend it and record again.")
