@@ -54,7 +54,7 @@ notebooks: .venv/core
 
 FILM := 'infolm train awd-lstm/demo --out runs/first' \
 	'infolm score runs/first --text "Return the number of items in the list."' \
-	'infolm generate runs/first --prompt "the function returns" --temperature 0.7 --tokens 30' \
+	'infolm generate runs/first --prompt "the function returns" --no-unk --tokens 30' \
 	'infolm report runs/first'
 
 recording: .venv/docs

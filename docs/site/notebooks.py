@@ -32,6 +32,7 @@ STEPS = "train.max_steps=60"
 
 EXTRAS = {
     "engineer": "serve,onnx",
+    "researcher": "tune",
     "encoders": "encoders,sentences",
     "monte-carlo": "tune",
     "mutual-information": "sklearn",
@@ -86,9 +87,15 @@ def command(line: str) -> str:
     return " ".join([line, *added])
 
 
-def runs_here(block: str) -> bool:
-    """Fine-tuning needs files of tasks that nobody may hand on."""
-    return not block.startswith("infolm finetune")
+def runs_here(language: str, block: str) -> bool:
+    """All but what waits for requests, and fine-tuning, whose tasks' files nobody may hand on.
+
+    Pages mark with `bash` what other pages' tests run, too, and what is for a terminal only.
+    """
+    if language == "bash":
+        lines = block.splitlines()
+        return all(line.startswith("infolm ") and "infolm serve" not in line for line in lines)
+    return language in ("sh", "python") and not block.startswith("infolm finetune")
 
 
 def parts(page: Path) -> Iterator[tuple[str, str]]:
@@ -100,11 +107,11 @@ def parts(page: Path) -> Iterator[tuple[str, str]]:
         re.DOTALL | re.MULTILINE,
     ):
         prose.append(text)
-        if language in ("sh", "python") and runs_here(block):
+        if runs_here(language, block):
             yield "markdown", "".join(prose)
             prose = []
             lines = block.splitlines()
-            if language == "sh":  # -e: a command that fails ends the cell, and says so
+            if language != "python":  # -e: a command that fails ends the cell, and says so
                 lines = ["%%bash -e", *map(command, lines)]
             yield "code", "\n".join(lines)
         elif block:

@@ -24,7 +24,7 @@ from typing import Any
 
 import pyte
 
-COLUMNS, ROWS = 80, 200
+COLUMNS, ROWS = 88, 200
 """Of the terminal. It is taller than any session, so that nothing scrolls; the picture is cut."""
 
 LONGEST, PAUSE, HOLD = 7.0, 0.35, 8.0
