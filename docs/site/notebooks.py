@@ -208,7 +208,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing")
     if parser.parse_args().check:
         old = stale()
-        print(*(f"examples/{name} is out of date: run `make notebooks`" for name in old), sep="\n")
+        for name in old:
+            print(f"examples/{name} is out of date: run `make notebooks`", file=sys.stderr)
         return 1 if old else 0
     EXAMPLES.mkdir(exist_ok=True)
     wanted = files()
