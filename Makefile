@@ -2,6 +2,8 @@
 # make demo   a first model in a few minutes, nothing to download but packages
 # make quick  a choice of tests over most packages, in a minute and a half on two quiet cores
 # make docs   the documentation site, in build/site; it opens without a server or a network
+# make notebooks  examples/, a notebook for each tutorial, from the pages
+# make recording  docs/terminal.svg, the film in the README: the commands are run
 # make dist   wheel and source distribution in dist, checked
 # make test   the whole test suite, with the same answer every time
 # make fuzz   the tests of properties, with new random examples; failures are kept in tests/.found
@@ -15,7 +17,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 DEMO := runs/demo
 SCALE ?= 1
 
-.PHONY: install demo docs dist quick test fuzz faults check format clean
+.PHONY: install demo docs notebooks recording dist quick test fuzz faults check format clean
 
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -41,10 +43,23 @@ demo: .venv/core
 	@echo "The run is in $(DEMO), its report in $(DEMO)/report.html."
 
 docs: .venv/docs
+	$(BIN)/python docs/site/notebooks.py --check
 	$(BIN)/python docs/site/site_pages.py write build/docs
 	$(BIN)/zensical build --strict --clean
 	$(BIN)/python docs/site/site_pages.py check build/site
 	@echo "Open build/site/index.html."
+
+notebooks: .venv/core
+	$(BIN)/python docs/site/notebooks.py
+
+FILM := 'infolm train awd-lstm/demo --out runs/first' \
+	'infolm score runs/first --text "Return the number of items in the list."' \
+	'infolm generate runs/first --prompt "the function returns" --no-unk --tokens 30' \
+	'infolm report runs/first'
+
+recording: .venv/docs
+	rm -rf build/film && mkdir -p build/film
+	cd build/film && PATH="$(CURDIR)/$(BIN):$$PATH" $(CURDIR)/$(BIN)/python ../../docs/site/record.py ../../docs/terminal.svg $(FILM)
 
 dist: .venv/core
 	$(PIP) --editable '.[release]'

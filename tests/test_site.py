@@ -138,7 +138,7 @@ def test_the_site_is_built_and_searched_from_the_file_system(tmp_path):
             page.goto((site / "index.html").as_uri())
             page.keyboard.press("Control+k")
             page.keyboard.type("perplexity", delay=100)
-            page.get_by_text("results", exact=False).first.wait_for()
+            page.get_by_text(re.compile(r"^\s*\d+ results")).first.wait_for()
             page.keyboard.press("Enter")
             page.wait_for_url("**h=perplexity**")
             assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]

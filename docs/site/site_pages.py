@@ -20,17 +20,18 @@ from urllib.parse import unquote, urlsplit
 ROOT = Path(__file__).parents[2]
 ALONE = [
     "CHANGELOG.md",
+    "CITATION.cff",
     "CODE_OF_CONDUCT.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
     "benchmarks/README.md",
 ]
-"""Pages that stand outside the folders of pages."""
+"""What stands outside the folders of pages."""
 
 HOME = "index.md"
 """What the README is called in the site."""
 
-ASSETS = {".png", ".svg", ".json", ".sh", ".yaml"}
+ASSETS = {".png", ".svg", ".json", ".sh", ".yaml", ".ipynb"}
 """What pages show or link to, besides pages."""
 
 
@@ -38,7 +39,7 @@ def sources() -> dict[str, Path]:
     """The files of the site that are not made from the code, by their path in the site."""
     found = {HOME: ROOT / "README.md"}
     found |= {name: ROOT / name for name in ALONE if (ROOT / name).exists()}
-    for folder in ("docs", "results"):
+    for folder in ("docs", "results", "examples"):
         for path in sorted((ROOT / folder).rglob("*")):
             inside = path.relative_to(ROOT)
             hidden = {"runs", "site"} & set(inside.parts)  # trainings; this folder

@@ -148,6 +148,13 @@ def test_every_file_it_points_to_is_there(document):
         assert not place or place in places(path), target
 
 
+def test_the_readme_is_short_and_counts_the_claims_as_the_ledger_does():
+    readme, ledger = ((ROOT / name).read_text() for name in ("README.md", "results/README.md"))
+    assert len(readme.splitlines()) <= 120
+    (count,) = re.findall(r"^\d+ claims: [^.]+", ledger, re.MULTILINE)
+    assert f"| {count} |" in readme, "results/README.md has changed: bring its count to README.md"
+
+
 def test_the_readme_opens_with_the_demo_and_the_tests():
     first = re.search(r"```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert first.group(1).startswith("make demo")

@@ -213,9 +213,9 @@ def test_the_verdict_beside_n_grams_is_by_the_difference(difference: float, told
 @pytest.mark.parametrize(
     ("reached", "finished", "told"),
     [
-        (90.0, True, "Better than"),
-        (97.0, True, "As"),
-        (103.0, False, "As"),
+        (90.0, True, "Better than expected"),
+        (97.0, True, "As expected"),
+        (103.0, False, "As expected"),
         (110.0, True, "Worse than what"),
         (110.0, False, "Not yet what"),
     ],

@@ -253,8 +253,8 @@ def beside_expected(
     if ratio > 1 + 2 * EQUAL:
         far = "Worse than what" if finished else "Not yet what"
         return f"{strong(far)} this recipe should reach {numbers}."
-    near = "Better than" if ratio < 1 - 2 * EQUAL else "As"
-    return f"{strong(near)} expected for this recipe {numbers}."
+    near = "Better than expected" if ratio < 1 - 2 * EQUAL else "As expected"
+    return f"{strong(near)} for this recipe {numbers}."
 
 
 def _of_text(found: Measurement) -> bool:
