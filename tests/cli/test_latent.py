@@ -184,7 +184,7 @@ def test_bad_input(infolm, runs, tmp_path, small_text):
     (tmp_path / "gap.txt").write_text("sun\n\nmoon\n")
     one_sentence(infolm(*generate, "--reconstruct", tmp_path / "gap.txt"), "line 2", "empty")
     one_sentence(infolm(*generate, "--reconstruct", tmp_path / "none.txt"), "none.txt")
-    one_sentence(infolm(*generate, "--perturb", "sun", "--answer", "moon"), "one at a time")
+    one_sentence(infolm(*generate, "--perturb", "sun", "--answer", "moon"), "give only one of")
     one_sentence(infolm(*generate, "--prompt", "sun"), "--prompt", "single sentences")
     one_sentence(infolm("evaluate", run, "--dynamic", "tune"), "--dynamic", "single sentences")
     one_sentence(infolm("evaluate", run, "--rank", tmp_path / "none.tsv"), "none.tsv")

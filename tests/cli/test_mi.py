@@ -295,7 +295,7 @@ def test_a_corpus_whose_information_is_known(infolm, drawn):
     assert estimate["samples"] == 3000 // 7
     done = infolm("mi", "markov", *options, "--split", "valid", "--bits", "-e", "mine,nwj")
     assert "214 pairs of segments of the valid split of markov (1,500 word tokens" in done.out
-    assert "learnt from 1,494 pairs, one every 1 tokens" in done.out
+    assert "trained on 1,494 pairs, one every 1 tokens" in done.out
     assert done.out.splitlines()[-1] == f"exact: {truth / math.log(2):.4f} bits"
     assert [line.split()[0] for line in done.out.splitlines() if " to " in line] == ["mine", "nwj"]
 

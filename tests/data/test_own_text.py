@@ -44,7 +44,7 @@ def test_bytes_need_no_second_override():
     recipe = load_recipe("awd-lstm/demo", ["data.tokens=byte"])
     assert (recipe.data.vocabulary, recipe.data.lowercase) == (None, False)
     assert "data.vocabulary at its default" in recipe.brought
-    with pytest.raises(InfolmError, match="no vocabulary"):
+    with pytest.raises(InfolmError, match="leave out vocabulary"):
         load_recipe("awd-lstm/demo", ["data.tokens=byte", "data.vocabulary=300"])
 
 

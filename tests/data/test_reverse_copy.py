@@ -77,5 +77,5 @@ def test_types_are_known_before_the_text_is():
 
 
 def test_other_corpora_have_no_such_sizes():
-    with pytest.raises(ValidationError, match="for the corpus reverse-copy alone"):
+    with pytest.raises(ValidationError, match="only for the corpus reverse-copy"):
         DataConfig(corpus="ptb", reverse_copy=SIZES)

@@ -95,5 +95,5 @@ def test_a_resumed_feed_gives_the_same_batches():
 
 def test_few_sentences_give_small_batches_and_two_are_refused():
     assert len(feed_of(corpus(3)).next().tokens) == 2
-    with pytest.raises(InfolmError, match="2 sentences, and neighbours"):
+    with pytest.raises(InfolmError, match="2 sentences, and training needs"):
         feed_of(corpus(2))

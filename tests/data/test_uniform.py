@@ -42,5 +42,5 @@ def test_one_symbol_is_no_task(data):
 
 
 def test_its_size_is_no_other_corpus():
-    with pytest.raises(ValidationError, match="corpus uniform alone"):
+    with pytest.raises(ValidationError, match="only for the corpus uniform"):
         DataConfig.model_validate({"corpus": "python-docs", "uniform": {"symbols": 7}})

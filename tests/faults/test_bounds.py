@@ -20,8 +20,8 @@ from infolm.generation.text import write
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["model.layers=99999"], ["399,998 tensors", "model.layers"]),
-        (["model.mogrifier.rounds=100000"], ["200,010 tensors", "rounds"]),
+        (["model.layers=99999"], ["399,998 parameter tensors", "model.layers"]),
+        (["model.mogrifier.rounds=100000"], ["200,010 parameter tensors", "rounds"]),
         (["model.layers=99999", "model.mogrifier.rounds=100000"], ["GB"]),
         (["model.hidden=30000"], ["training takes at least", "GB"]),
         (["model.softmax.experts=100000000"], ["GB"]),
@@ -43,7 +43,7 @@ def test_a_strangers_run_that_says_it_is_a_giant(infolm, run):
     text = (run / "recipe.yaml").read_text()
     (run / "recipe.yaml").write_text(text.replace("  layers: 2", "  layers: 99999"))
     for command in ("evaluate", "generate"):
-        one_sentence(infolm(command, run), "399,998 tensors")
+        one_sentence(infolm(command, run), "399,998 parameter tensors")
 
 
 @pytest.mark.parametrize("layers", [1, 2, 10, 11, 12, 13, 40])

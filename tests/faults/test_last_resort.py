@@ -16,6 +16,7 @@ from training_tiny import tiny_file
 from infolm import cli
 from infolm.evaluation import measurement
 from infolm.evaluation.measurement import Measurement
+from infolm.families.base import open_run
 from infolm.training import checkpoint
 from infolm.training.loop import Loop
 
@@ -29,7 +30,7 @@ def test_what_nobody_foresaw_is_a_sentence_and_a_log(infolm, monkeypatch):
     monkeypatch.setattr(cli, "app", fail)
     done = infolm("report")
     one_sentence(done, "this should not have happened", "'unforeseen'", codes=(1,))
-    log = Path(re.search(r"(\S+\.log) tells", done.err)[1])
+    log = Path(re.search(r"(\S+\.log) shows", done.err)[1])
     assert "Traceback" in log.read_text()
     assert "['infolm', 'report']" in log.read_text()
     log.unlink()
@@ -53,7 +54,7 @@ def test_the_sentence_is_one_line_of_bearable_length(infolm, monkeypatch, error,
     done = infolm("report")
     one_sentence(done, said, codes=(1,))
     assert len(done.err) < 500
-    Path(re.search(r"(\S+\.log) tells", done.err)[1]).unlink()
+    Path(re.search(r"(\S+\.log) shows", done.err)[1]).unlink()
 
 
 def test_a_diverged_loss_at_the_end_of_training(infolm, tmp_path, small_text, monkeypatch):
@@ -237,6 +238,7 @@ class TestADiskThatTakesNothing:
         def full(path, write, before=None):
             raise OSError(28, "No space left on device")
 
+        assert len(open_run(run).corpus.splits["valid"].tokens)  # its tokens are on the disk by now
         monkeypatch.setattr("infolm.files.replace", full)
         done = infolm("evaluate", run, "--split", "valid", "--json", *options)
         assert done.code == 1

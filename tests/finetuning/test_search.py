@@ -310,7 +310,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
     (tmp_path / "home").mkdir()
     search.check_target(tmp_path / "home")
     (tmp_path / "home" / "letter").touch()
-    with pytest.raises(InfolmError, match=r"holds something else.*--out"):
+    with pytest.raises(InfolmError, match=r"is not the folder of a fine-tuned model.*--out"):
         search.check_target(tmp_path / "home")
     with pytest.raises(InfolmError, match=r"is a file.*--out"):
         search.check_target(tmp_path / "home" / "letter")

@@ -183,7 +183,7 @@ def test_fine_tuning_keeps_the_critic_its_optimiser_and_its_phase(tmp_path, topi
     kept = weights(tmp_path / "first", "bmi.safetensors")
     tuned = recipe(topics, BMI | {"switch": 1}, 1, start_from=str(tmp_path / "first"))
     watcher = run(tuned, tmp_path / "second")
-    assert "with what bmi learnt there" in watcher.said[0]
+    assert "with the bmi trained there" in watcher.said[0]
     after = last_checkpoint(tmp_path / "second")["learners"]["bmi"]
     assert after["phase_two"]
     assert not any(r["name"] == "phase two" for r in records(tmp_path / "second", "event"))

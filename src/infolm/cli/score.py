@@ -222,10 +222,10 @@ def _sentences(file: Path | None, texts: Sequence[str]) -> "list[Named]":
     """The sentences from a file, standard input or --text, with their line numbers."""
     from infolm.families.running.scoring import Named
 
-    if (file is None) == (not texts):
-        raise InfolmError(
-            "no sentences: give a file, - for standard input, or --text (one of these)"
-        )
+    if file is not None and texts:
+        raise InfolmError("both a file and --text are given: give one of them")
+    if file is None and not texts:
+        raise InfolmError("no sentences: give a file, - for standard input, or --text")
     if file is None:
         return [Named(text, f"--text {number}") for number, text in enumerate(texts, 1)]
     name = "standard input" if str(file) == "-" else str(file)

@@ -128,7 +128,7 @@ def test_what_is_no_record_is_refused_with_a_sentence(tmp_path_factory, tree):
 def test_the_command_verifies(infolm, raced, tmp_path):
     done = infolm("race", "--check", raced.out / NAME, "--run", raced.out)
     assert done.code == 0
-    assert "It is a rehearsal, not a record of the track bytes. The static test number" in done.out
+    assert "It is a rehearsal, not a record of the track bytes. The static test result" in done.out
     tampered = raced.record.model_dump(mode="json") | {"seed": 2}
     (tmp_path / "tampered.json").write_text(json.dumps(tampered))
     one_sentence(infolm("race", "--check", tmp_path / "tampered.json"), "the signature is not that")
