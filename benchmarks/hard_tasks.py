@@ -928,16 +928,18 @@ _fill_strange()
 # The battery
 
 
-def measured(name: str, size: int, seed: int, estimator_name: str) -> dict[str, Any]:
+def measured(
+    task: HardTask, name: str, size: int, seed: int, estimator_name: str
+) -> dict[str, Any]:
     """One estimate of a task: whether its interval holds the truth, whether it warns."""
     from infolm.errors import InfolmError
     from infolm.information.panel import Panel
     from infolm.information.registry import estimator
 
-    task = TASKS[name]
     x, y = task.sample(size, np.random.default_rng([seed, size, len(name)]))
     start = time.process_time()
     record = {"task": name, "size": size, "seed": seed, "estimator": estimator_name}
+    record |= {"benign": task.benign, "group": task.group}
     try:
         if estimator_name in ("panel", "fast"):
             found: Any = Panel(fast=estimator_name == "fast", seed=seed).estimate(x, y)
@@ -963,7 +965,7 @@ def outcome(record: dict[str, Any]) -> str:
         return "holds"
     if not holds:
         return "misses, warned" if record["warning"] else "misses, silent"
-    return "benign, warned" if TASKS[record["task"]].benign else "holds, warned"
+    return "benign, warned" if record["benign"] else "holds, warned"
 
 
 OUTCOMES = (
@@ -983,7 +985,8 @@ def table(records: list[dict[str, Any]], by: Callable[[dict[str, Any]], str]) ->
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def main() -> None:
+def run(tasks: dict[str, HardTask]) -> None:
+    """The command: every task by every estimator named, and what came out."""
     parser = argparse.ArgumentParser(description="Every task by every estimator named.")
     parser.add_argument("--estimators", default="fast")
     parser.add_argument("--sizes", default="300,1000,3000")
@@ -1000,16 +1003,16 @@ def main() -> None:
             args.estimators.split(","),
             map(int, args.sizes.split(",")),
             range(args.seeds),
-            [name for name, task in TASKS.items() if args.tasks in f"{name}|{task.group}"],
+            [name for name, task in tasks.items() if args.tasks in f"{name}|{task.group}"],
         ):
             key = (name, size, seed, estimator_name)
             if key not in kept:
-                kept[key] = measured(*key)
+                kept[key] = measured(tasks[name], *key)
                 print(json.dumps(kept[key]), file=file, flush=True)
             records.append(kept[key])
     print(table(records, lambda record: f"{record['estimator']}, {record['size']:,} pairs"))
     print()
-    print(table(records, lambda record: TASKS[record["task"]].group))
+    print(table(records, lambda record: str(record["group"])))
     print()
     for record in records:
         if outcome(record) in ("misses, silent", "benign, warned"):
@@ -1026,4 +1029,4 @@ def _key(record: dict[str, Any]) -> tuple[str, int, int, str]:
 
 
 if __name__ == "__main__":
-    main()
+    run(TASKS)
