@@ -104,7 +104,10 @@ PAIRS: dict[str, tuple[Callable[[Rng], Array], Callable[[Rng], Array]]] = {
         lambda rng: np.round(3 * rng.standard_normal((300, 2))),
         lambda rng: np.round(rng.exponential(3, (300, 2))),
     ),
-    "a rare bit beside a Cauchy column, 300 rows": (lambda rng: rng.standard_cauchy(300), rare(300)),
+    "a rare bit beside a Cauchy column, 300 rows": (
+        lambda rng: rng.standard_cauchy(300),
+        rare(300),
+    ),
     "mixed 4 + 4, 300 rows": (mixed(300), mixed(300)),
     "mixed 4 + normal 1, 300 rows": (mixed(300), normal(300)),
     "AR(1) 0.5, 500 rows": (autoregressive(0.5, 500), autoregressive(0.5, 500)),
@@ -116,15 +119,15 @@ PAIRS: dict[str, tuple[Callable[[Rng], Array], Callable[[Rng], Array]]] = {
 }
 
 
-def common(f: Callable[[Array], Array], g: Callable[[Array], Array], noise: float, causes: int = 1):  # type: ignore[no-untyped-def]
+def common(
+    f: Callable[[Array], Array], g: Callable[[Array], Array], noise: float, causes: int = 1
+) -> Callable[[Rng, int], float]:
     """x = f(z) and y = g(z), each with noise of its own: nothing is left given z."""
 
     def p_value(rng: Rng, seed: int) -> float:
         z = rng.standard_normal((300, causes))
         x, y = (h(z).sum(1) + noise * rng.standard_normal(300) for h in (f, g))
-        return conditional_information(
-            x, y, z, seed=seed, permutations=PERMUTATIONS
-        ).p_value
+        return conditional_information(x, y, z, seed=seed, permutations=PERMUTATIONS).p_value
 
     return p_value
 
@@ -147,9 +150,7 @@ def apart(rng: Rng, seed: int) -> float:
     return transfer_entropy(x, y, seed=seed, permutations=PERMUTATIONS).p_value
 
 
-def of_panel(
-    x: Callable[[Rng], Array], y: Callable[[Rng], Array]
-) -> Callable[[Rng, int], float]:
+def of_panel(x: Callable[[Rng], Array], y: Callable[[Rng], Array]) -> Callable[[Rng, int], float]:
     return lambda rng, seed: Evidence(x(rng), y(rng), seed).p_value(PERMUTATIONS)
 
 
@@ -178,7 +179,7 @@ def main() -> None:
             continue
         start = time.process_time()
         found = [p_value(np.random.default_rng([7, run]), run) for run in range(args.runs)]
-        rate, seconds = np.mean(np.array(found) <= ALPHA), time.process_time() - start
+        rate, seconds = sum(p <= ALPHA for p in found) / args.runs, time.process_time() - start
         print(
             f"| {name} | {rate:.3f} | {error:.3f} | {max(rate - ALPHA, 0) / error:.1f} errors "
             f"| {seconds / args.runs:.2f} |",

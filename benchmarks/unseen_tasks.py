@@ -29,7 +29,7 @@ from hard_tasks import (
     student,
 )
 
-from infolm.information.exact import mutual_information, normal_cdf
+from infolm.information.exact import mutual_information
 
 TASKS: dict[str, HardTask] = {}
 GRID = (np.arange(20_000) + 0.5) / 20_000
@@ -287,7 +287,7 @@ def counted(shape: float, zeros: float = 0.0) -> tuple[float, Sampler]:
     """x gamma, y a Poisson count of that mean, or 0 in a share of the rows whatever x is."""
     from scipy.stats import gamma, poisson
 
-    x = gamma.ppf(GRID[::20] + 0.5 / 20_000 * 0, shape)
+    x = gamma.ppf(GRID[::20], shape)
     cells = (1 - zeros) * poisson.pmf(np.arange(200)[:, None], x[None])
     cells[0] += zeros
 
@@ -559,7 +559,10 @@ def _fill() -> None:
         ("3 levels of x, rho 0.8", levels(0.8, thirds, False)),
         ("5 levels of x, independent", levels(0.0, [-1.5, -0.5, 0.5, 1.5], False)),
         ("y = x rounded", of_rows(_rounded_entropy(), lambda n, r: _with_round(n, r, 0))),
-        ("y = x to 2 decimals", of_rows(1.4189385 + math.log(100), lambda n, r: _with_round(n, r, 2))),
+        (
+            "y = x to 2 decimals",
+            of_rows(1.4189385 + math.log(100), lambda n, r: _with_round(n, r, 2)),
+        ),
         ("x thinned by half", thinned(10, 0.5)),
         ("large counts thinned", thinned(100, 0.3)),
         ("gamma and Poisson counts", counted(2.0)),
@@ -577,7 +580,10 @@ def _fill() -> None:
         ("200 levels in 5 groups", of_rows(math.log(5), grouped(200, 5))),
         ("30 x 30, half kept", discrete(_shuffled_table(30, 0.5))),
         ("8 x 8 levels and 8", discrete(_wide_table())),
-        ("1,000 levels and a bit", none(lambda n, r: r.integers(0, 1000, n), lambda n, r: r.integers(0, 2, n))),
+        (
+            "1,000 levels and a bit",
+            none(lambda n, r: r.integers(0, 1000, n), lambda n, r: r.integers(0, 2, n)),
+        ),
         ("300 levels and a normal", none(lambda n, r: r.integers(0, 300, n), normals(1))),
         ("names and a bit", none(lambda n, r: r.permutation(n), lambda n, r: r.integers(0, 2, n))),
     ]:
@@ -587,8 +593,16 @@ def _fill() -> None:
         ("turned by 45 degrees, noise 0.01", of_rows(math.log1p(1e4), _turned)),
         ("y's first column is x's, 5 + 5", of_rows(math.inf, _same_first)),
         ("common shocks", of_rows(math.inf, shocks)),
-        ("y = a linear map of x, 3 + 1", of_rows(math.inf, lambda n, r: ((x := r.standard_normal((n, 3))), x @ [1.0, 2.0, -1.0]))),
-        ("y = sin x1 x2, exactly", of_rows(math.inf, lambda n, r: ((x := r.standard_normal((n, 2))), np.sin(x.prod(1))))),
+        (
+            "y = a linear map of x, 3 + 1",
+            of_rows(
+                math.inf, lambda n, r: ((x := r.standard_normal((n, 3))), x @ [1.0, 2.0, -1.0])
+            ),
+        ),
+        (
+            "y = sin x1 x2, exactly",
+            of_rows(math.inf, lambda n, r: ((x := r.standard_normal((n, 2))), np.sin(x.prod(1)))),
+        ),
     ]:
         add("nearly deterministic", *task)
     for task in [
@@ -597,7 +611,10 @@ def _fill() -> None:
         ("a series and its noisy copy", of_rows(0.5 * LN2, echoes)),
         ("trends", of_rows(0.0, trends)),
         ("repeated measures, independent", of_rows(0.0, repeated)),
-        ("random walk and a bit", none(lambda n, r: r.standard_normal(n).cumsum(), lambda n, r: r.integers(0, 2, n))),
+        (
+            "random walk and a bit",
+            none(lambda n, r: r.standard_normal(n).cumsum(), lambda n, r: r.integers(0, 2, n)),
+        ),
     ]:
         add("rows", *task)
     for task in [
@@ -611,7 +628,10 @@ def _fill() -> None:
         add("dimension", *task)
     for task in [
         ("Frank copula", frank(8.0)),
-        ("Morgenstern copula", copula(morgenstern, lambda u, v: np.log1p((1 - 2 * u) * (1 - 2 * v)))),
+        (
+            "Morgenstern copula",
+            copula(morgenstern, lambda u, v: np.log1p((1 - 2 * u) * (1 - 2 * v))),
+        ),
         ("Gumbel copula", gumbel(2.0)),
         ("5 clusters", clouds(5, 0.1)),
         ("8 clusters, wide", clouds(8, 0.4)),
@@ -626,11 +646,17 @@ def _fill() -> None:
         ("Gaussian 2 + 1, rho 0.7", gaussian(2, 1, [0.7])),
         ("Gaussian 5 + 5, 0.2 nats", dense(5, 0.2)),
         ("columns alike, 3 + 3", equal_within(3, 0.4)),
-        ("scales from 1e-9 to 1e12", of_rows(sum(gaussian(1, 1, [r])[0] for r in (0.7, 0.4)), scaled)),
+        (
+            "scales from 1e-9 to 1e12",
+            of_rows(sum(gaussian(1, 1, [r])[0] for r in (0.7, 0.4)), scaled),
+        ),
         ("sum of 10 columns", noisy(lambda x: x.sum(1), normals(10), 3.0)),
         ("exponentials of a Gaussian", mapped(gaussian(1, 1, [0.6]), np.exp, np.exp)),
         ("cubes of a Gaussian", mapped(gaussian(1, 1, [0.6]), lambda x: x**3, lambda x: x**3)),
-        ("t(2) columns, independent", none(lambda n, r: r.standard_t(2, (n, 3)), lambda n, r: r.standard_t(2, n))),
+        (
+            "t(2) columns, independent",
+            none(lambda n, r: r.standard_t(2, (n, 3)), lambda n, r: r.standard_t(2, n)),
+        ),
         ("Gaussian 7 + 7, no information", gaussian(7, 7, [])),
         ("class of 2, normals 1 apart", _two_classes()),
         ("table 2 x 3", discrete(np.array([[0.3, 0.1, 0.1], [0.05, 0.15, 0.3]]))),

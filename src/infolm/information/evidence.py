@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import digamma, ndtr
+from scipy.special import digamma, ndtr, stdtr
 
 from infolm.information.discrete import PAIRS_PER_CELL, Table
 from infolm.information.estimate import Array, pairs
@@ -42,6 +42,8 @@ NEAR, FAR = 3, 10
 MOST_ASKED = 5_000
 """Rows whose local values are computed, among all rows."""
 PERMUTED_ROWS = 500
+BY_SCREEN = 0.1
+"""Share of the level of a test that is the screens': they count where they are beyond doubt."""
 SMALLEST = 1e-12
 """p-value: that of a screen is no better known than this."""
 PLANTED = 0.5
@@ -54,6 +56,8 @@ RARE = 0.05
 """Of the rows may be of classes too small for neighbours of their own."""
 FEWEST = 25
 """Rows that a part must have to be read on its own."""
+SHUFFLES = 20
+"""Of a table whose counts are held against them."""
 LEAST = 8
 """Least rows of a sample for any statement."""
 
@@ -227,8 +231,9 @@ class Evidence:
         return self._of_uniforms(gx, gy) - self._of_gaussian(gx, gy)
 
     @cached_property
-    def by_class(self) -> tuple[float, float] | None:
-        """Value and standard error after Ross (2014), where one side is classes, the other not."""
+    def by_class(self) -> tuple[float, float, float] | None:
+        """Value, standard error and what is lost with half the rows, after Ross (2014), where one
+        side is classes, the other not."""
         if self.discrete_x == self.discrete_y:
             return None
         order, (x, y) = self._order, self.scores
@@ -239,7 +244,11 @@ class Evidence:
             return None
         asked = min(self.samples, MOST_ASKED)
         local = classes_local(classes, scores, NEAR, asked)
-        return float(local.mean()), float(local.std() * math.sqrt(2 / asked))
+        halves = [
+            classes_local(classes[i::2], scores[i::2], NEAR, asked // 2).mean() for i in range(2)
+        ]
+        value = float(local.mean())
+        return value, float(local.std() * math.sqrt(2 / asked)), value - float(np.mean(halves))
 
     def _cast(self, side: Array) -> Array:
         # In many columns all distances are computed, twice as fast in single precision.
@@ -276,7 +285,24 @@ class Evidence:
     @cached_property
     def screens(self) -> tuple[Hit, ...]:
         order = self._order
-        return screened(self.x[order], self.y[order], *(ndtr(side) for side in self.scores))
+        found = screened(self.x[order], self.y[order], *(ndtr(side) for side in self.scores))
+        if self.table is None or self.sampled_table:
+            return found
+        return (*found, self._cells(self.table))
+
+    def _cells(self, table: Table) -> Hit:
+        """A table with too few pairs for its cells: its counts beyond those of shuffled pairs.
+
+        The plug-in reads too much, but no less of what is shuffled; so the difference is a lower
+        limit. Its place among `SHUFFLES` shuffles is that of Student's t.
+        """
+        shuffled = [table.shuffled(self.seed + 1 + at).plug_in() for at in range(SHUFFLES)]
+        beyond = table.plug_in() - float(np.mean(shuffled))
+        spread = max(float(np.std(shuffled, ddof=1)), 1e-9) * math.sqrt(1 + 1 / SHUFFLES)
+        p = float(stdtr(SHUFFLES - 1, -beyond / spread))
+        error = math.hypot(spread, float(table.local().std()) / math.sqrt(self.samples))
+        sure = max(beyond - 2 * error, 0.0)
+        return Hit(p, sure, sure, "a dependence of classes in no order")
 
     def p_value(self, permutations: int) -> float:
         """Of independence, by permutations of whole blocks where the rows are a series.
@@ -284,7 +310,8 @@ class Evidence:
         Two statistics, nearest neighbours on `PERMUTED_ROWS` rows at most and the correlations of
         all rows, are ranked among their values on permuted rows; the better rank counts, and its
         place among the better ranks of the permuted rows is the p-value. Beside it stands that of
-        the screens, twice, which may be below what so many permutations can show.
+        the screens, which may be below what so many permutations can show. Each has its share of
+        the errors, `BY_SCREEN` and the rest, so that both together keep to any level.
         """
         rng = self._rng(3)
         length = self.serial.step if self.serial.series else 1
@@ -301,8 +328,11 @@ class Evidence:
         ranks = (found[:, None] <= found[None]).mean(1)  # of each, among all
         best = ranks.min(1)
         by_permutation = float((best <= best[0]).mean())
-        by_screen = strongest(*self.screens).p_value if length == 1 else 1.0
-        return min(by_permutation, max(2 * by_screen, SMALLEST))
+        if length > 1:
+            return by_permutation
+        by_screen = strongest(*self.screens).p_value
+        both = by_permutation / (1 - BY_SCREEN), max(by_screen / BY_SCREEN, SMALLEST)
+        return min(1.0, *both)
 
     def _in_order(self) -> tuple[Array, Array]:
         rng = self._rng(4)

@@ -191,16 +191,17 @@ def _of_scores(evidence: Evidence) -> Judgement:
         low=max(low, 0.0),
         high=max(high, 0.0) + drift.at_most + WIDTH**2 / (2 * evidence.serial.effective),
     )
+    limits, doubts = [], []
     if evidence.by_class is not None:
-        value, class_error = evidence.by_class
-        width = WIDTH * widened * class_error
+        value, class_error, halving = evidence.by_class
+        width, error = WIDTH * widened * class_error, DRIFT_ERROR * widened * class_error
+        drift = _of_halving(halving, error, MANY, DRIFT)
         found = replace(
             found,
             value=max(value, 0.0),
             low=max(min(found.low, value - width), 0.0),
-            high=max(found.high, value + width),
+            high=max(found.high, value + width + drift.at_most),
         )
-    limits, doubts = [], []
     if drift.sure:
         limits.append(
             f"the value still grows with the rows, by {drift.halving:.2f} nats from half to all"
@@ -253,8 +254,12 @@ def _drift(evidence: Evidence, stderr: float) -> Drift:
     kept = least
     if near.quartering > 2 * error:
         kept = min(max(near.halving / near.quartering, least), SLOWEST)
+    return _of_halving(halving, error, kept, DRIFT if evidence.table is None else TABLE_DRIFT)
+
+
+def _of_halving(halving: float, error: float, kept: float, sure: float) -> Drift:
+    """kept: what a doubling adds of what the one before added. sure: standard errors."""
     factor = kept / (1 - kept)
-    sure = DRIFT if evidence.table is None else TABLE_DRIFT
     return Drift(
         halving,
         max(halving + 2 * error, 0.0) * factor,

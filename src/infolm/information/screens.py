@@ -13,6 +13,11 @@ All work on the ranks of the columns, as uniform variables U in (0, 1), ties in 
   of one side may depend on each other), is 0 under independence. A parity of signs is one
   coefficient. Up to `WALSH` columns all sets are tried at once, by the fast Walsh-Hadamard
   transform; above, sets of three columns of a side at most.
+- waves: the share of the variance of V's normal scores that smooth functions of U explain, the
+  first K cosines (`_cosines`). Of normal scores -1/2 ln(1 - share) is never above I(U; V), so
+  that a rough function of one column is seen though no single frequency of it stands out.
+- sums: the characteristic function again, of three columns at many frequencies (`_triples`) and of
+  up to three of each side at the first (`_sums`): sums modulo a base, and waves across a plane.
 
 p-values are corrected for the number of coefficients looked at.
 """
@@ -24,8 +29,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.fft import fft2, rfft
-from scipy.special import gammainc, i0e, ndtr
+from scipy.fft import dct, fft2, fftn, rfft
+from scipy.special import betainc, gammainc, i0e, ndtr, ndtri
 
 from infolm.information.discrete import Table, table_stderr
 from infolm.information.estimate import Array
@@ -44,11 +49,20 @@ MOST_SETS = 12_000
 """Sets of columns of a side, at most, whose products are tried."""
 MOST_ROWS = 4_000
 """Rows for the products of three columns."""
+PLANE = 2**19
+"""Cells of the tables of three columns, shared out to the triples."""
+MOST_TRIPLES = 1_000
+OF_ONE = 32
+"""Cells of the column that is alone on its side in a triple."""
+MOST_SUMS = 2**18
+"""Pairs of sums of columns that are tried."""
 SHUFFLED_PAIRS = 20_000
 LEAST_EQUAL = 5
 """Rows that must be all but equal to count."""
 LEAST_FREE = 0.05
 """Variance of a product of signs: below, it is all but constant."""
+HALF_NORMAL = 0.5 * math.log(4 * (1 - 2 / math.pi))
+"""Nats by which |Z|, Z normal, has a smaller entropy than a normal variable of its variance."""
 TIED = 0.6
 """Of the rows: a column with fewer distinct values has no density to speak of."""
 
@@ -78,6 +92,8 @@ def screened(x: Rows, y: Rows, u: Array, v: Array) -> tuple[Hit, ...]:
     u, v: their ranks. p-values are corrected for the number of kinds too.
     """
     hits = [*_pairs(x, y, u, v), _signs(u, v)]
+    if u.shape[1] + v.shape[1] > 2:
+        hits += [_triples(u, v), _sums(u[:MOST_ROWS], v[:MOST_ROWS])]
     return tuple(_corrected(hit, len(hits)) for hit in hits)
 
 
@@ -98,7 +114,8 @@ def _pairs(x: Rows, y: Rows, u: Array, v: Array) -> list[Hit]:
     tied_x, tied_y = (
         [len(np.unique(each)) < TIED * len(each) for each in side.T] for side in (x, y)
     )
-    best = [NONE] * 5
+    best = [NONE] * 7
+    orders, scores = [[each.argsort() for each in side.T] for side in (u, v)], (ndtri(u), ndtri(v))
     for i, j in places:
         hits = (
             _table(u[:, i], v[:, j], tied=False),
@@ -106,6 +123,8 @@ def _pairs(x: Rows, y: Rows, u: Array, v: Array) -> list[Hit]:
             _scan(x[:, i], v[:, j], cells),
             _scan(y[:, j], u[:, i], cells),
             _equal(x[:, i], y[:, j], tied_x[i] or tied_y[j]),
+            _cosines(scores[1][orders[0][i], j]),
+            _cosines(scores[0][orders[1][j], i]),
         )
         best = [strongest(*each) for each in zip(best, hits, strict=True)]
     return [_corrected(hit, len(places)) for hit in best]
@@ -154,11 +173,16 @@ def _table(u: Array, v: Array, tied: bool) -> Hit:
     cells = [np.minimum(side * GRID, GRID - 1).astype(int) for side in (u, v)]
     counts = np.bincount(cells[0] * GRID + cells[1], minlength=GRID * GRID).reshape(GRID, GRID)
     joint = fft2(counts) / samples
-    excess = np.abs(joint - joint[:, :1] * joint[:1])
-    free = np.sqrt((1 - np.square(np.abs(joint[:, :1]))) * (1 - np.square(np.abs(joint[:1]))))
-    scaled = (excess / np.maximum(free, 0.05))[1 : LOW + 1]
-    kept = np.concatenate([scaled[:, 1 : LOW + 1], scaled[:, -LOW:]], axis=1)
-    a, b = np.unravel_index(kept.argmax(), kept.shape)
+    twice = 2 * np.arange(GRID) % GRID
+    of_u, of_v = joint[:, :1], joint[:1]
+    lengths, lines = _beyond(joint, of_u, of_v, of_u[twice], of_v[:, twice])
+
+    def low(part: Array) -> Array:
+        return np.concatenate([part[1 : LOW + 1, 1 : LOW + 1], part[1 : LOW + 1, -LOW:]], axis=1)
+
+    kept, lines = low(lengths), low(lines)
+    powers = np.square(kept) / lines
+    a, b = np.unravel_index(powers.argmax(), powers.shape)
     length = float(kept[a, b])
     fine = max(a, min(b, 2 * LOW - 1 - b)) >= 2
     sure, near = (max(length - by / math.sqrt(samples), 0.0) for by in (2, 1))
@@ -168,7 +192,142 @@ def _table(u: Array, v: Array, tied: bool) -> Hit:
     else:
         information, resolved = _of_resultant(sure), _of_resultant(near)
     what = "a fine pattern of two columns" if fine else SMOOTH
-    return Hit(_exceeds(samples * length**2, kept.size), information, resolved, what)
+    return Hit(_exceeds(samples * float(powers[a, b]), kept.size), information, resolved, what)
+
+
+def _beyond(joint: Rows, of_x: Rows, of_y: Rows, of_2x: Rows, of_2y: Rows) -> tuple[Array, Array]:
+    """|E fg - E f E g| in units of its deviation under independence times sqrt N, and 1 + |r|.
+
+    f and g are waves e^{i a} and e^{i b} of the sides; of_x is E f, of_2x is E f^2. |r|, from 0 to
+    1, says how far the coefficient lies on a line, as for columns of two values. N length^2 over
+    1 + |r| exceeds t with a probability of e^{-t} at most: no axis is longer than the longer one.
+    """
+    excess = np.abs(joint - of_x * of_y)
+    free_x, free_y = (1 - np.square(np.abs(each)) for each in (of_x, of_y))
+    free = np.maximum(np.sqrt(free_x * free_y), LEAST_FREE)
+    lines = np.abs(of_2x - np.square(of_x)) * np.abs(of_2y - np.square(of_y)) / np.square(free)
+    return excess / free, 1 + np.minimum(lines, 1.0)
+
+
+def _cosines(scores: Array) -> Hit:
+    """What smooth functions of one column explain of another, whose scores come in its order.
+
+    The first K cosines of the place, K up to a quarter of the rows. The share of the variance that
+    they explain of shuffled scores is beta distributed. Of the scores and their absolute values:
+    for the former, of normal distribution, -1/2 ln(1 - share) is no more than the information.
+    """
+    samples = len(scores)
+    if samples < 40:
+        return NONE
+    counts = 2 ** np.arange(1, int(math.log2(samples / 4)) + 1)
+    best = NONE
+    for values, short in ((scores, 0.0), (np.abs(scores), HALF_NORMAL)):
+        waves = np.square(dct(values - values.mean(), norm="ortho")[1:])
+        shares = np.minimum(np.cumsum(waves)[counts - 1] / waves.sum(), 1 - 1e-9)
+        rest = samples - 1 - counts
+        p = betainc(rest / 2, counts / 2, 1 - shares)
+        at = int(p.argmin()) if p.min() > 0 else int((shares - counts / samples).argmax())
+        share = 1 - (1 - shares[at]) * (samples - 1) / rest[at]
+        variance = 4 * max(share, 0.0) * (1 - share) ** 2 / samples + 2 * counts[at] / samples**2
+        error = math.sqrt(variance)
+        told = max(_of_share(max(share - 2 * error, 0.0)) - short, 0.0)
+        what = SMOOTH if counts[at] < 6 else f"a function of about {counts[at] / 2:,.0f} waves"
+        hit = Hit(min(1.0, 2 * len(counts) * float(p[at])), told, 0.8 * told, what)
+        best = strongest(best, hit)
+    return best
+
+
+def _triples(u: Array, v: Array) -> Hit:
+    """Waves across two columns of a side, beside one of the other."""
+    sides = [
+        (a, i, j, b, k)
+        for a, b in ((u, v), (v, u))
+        for i, j in combinations(range(a.shape[1]), 2)
+        for k in range(b.shape[1])
+    ]
+    if not 0 < len(sides) <= MOST_TRIPLES:
+        return NONE
+    size = 1 << int(math.log2(PLANE / OF_ONE / len(sides)) / 2)
+    if size < 8:
+        return NONE
+    samples, best = len(u), NONE
+    alone = OF_ONE // 4
+    twice, of_one = 2 * np.arange(size) % size, 2 * np.arange(1, alone + 1)
+    for a, i, j, b, k in sides:
+        p, q = ((side * size).astype(int) for side in (a[:, i], a[:, j]))
+        r = (b[:, k] * OF_ONE).astype(int)
+        cells = np.bincount((p * size + q) * OF_ONE + r, minlength=size * size * OF_ONE)
+        joint = fftn(cells.reshape(size, size, OF_ONE)) / samples
+        two, one = joint[:, :, 0], joint[0, 0]
+        lengths, lines = _beyond(
+            joint[:, :, 1 : alone + 1],
+            two[:, :, None],
+            one[1 : alone + 1],
+            two[twice][:, twice][:, :, None],
+            one[of_one],
+        )
+        powers = np.square(lengths) / lines
+        powers[0] = powers[:, 0] = 0.0
+        at = np.unravel_index(powers.argmax(), powers.shape)
+        length, tried = float(lengths[at]), (size - 1) ** 2 * alone
+        best = strongest(best, _of_sum(length, float(powers[at]), samples, tried, 3))
+    return _corrected(best, len(sides))
+
+
+def _of_sum(length: float, power: float, samples: int, tried: int, columns: int) -> Hit:
+    sure, near = (_of_resultant(max(length - by / math.sqrt(samples), 0.0)) for by in (2, 1))
+    what = f"a periodic pattern of {columns} columns"
+    return Hit(_exceeds(samples * power, tried), sure, near, what)
+
+
+def _sums(u: Array, v: Array) -> Hit:
+    """Waves e^{2 pi i (+-U_a +-U_b ...)} of up to three columns of each side."""
+    most = max(
+        (
+            (p, q)
+            for p in range(1, 4)
+            for q in range(1, 4)
+            if _sum_count(u, p) * _sum_count(v, q) <= MOST_SUMS
+        ),
+        key=sum,
+        default=None,
+    )
+    if most is None:
+        return NONE
+    (of_x, sizes_x), (of_y, sizes_y) = (_waves(*each) for each in zip((u, v), most, strict=True))
+    samples, best = len(u), NONE
+    mean_x, mean_y = of_x.mean(0)[:, None], of_y.mean(0)
+    twice_x, twice_y = np.square(of_x).mean(0)[:, None], np.square(of_y).mean(0)
+    for turned in (False, True):  # sums and differences of the sides
+        other, mean, twice = (each.conj() if turned else each for each in (of_y, mean_y, twice_y))
+        lengths, lines = _beyond(of_x.T @ other / samples, mean_x, mean, twice_x, twice)
+        powers = np.square(lengths) / lines
+        a, b = np.unravel_index(powers.argmax(), powers.shape)
+        columns, tried = int(sizes_x[a] + sizes_y[b]), 2 * powers.size
+        length, power = float(lengths[a, b]), float(powers[a, b])
+        best = strongest(best, _of_sum(length, power, samples, tried, columns))
+    return best
+
+
+def _sum_count(side: Array, most: int) -> int:
+    columns = side.shape[1]
+    return sum(math.comb(columns, size) * 2 ** (size - 1) for size in range(1, most + 1))
+
+
+def _waves(side: Array, most: int) -> tuple[npt.NDArray[np.complex64], npt.NDArray[np.intp]]:
+    """The waves of all sums of at most so many columns, the first with a plus: (N, C), and how
+    many columns each has."""
+    wave = np.exp(2j * math.pi * side).astype(np.complex64)
+    found, sizes = [], []
+    for size in range(1, min(most, side.shape[1]) + 1):
+        for chosen in combinations(range(side.shape[1]), size):
+            parts = [wave[:, chosen[0]]]
+            for column in chosen[1:]:
+                next_wave = wave[:, column]
+                parts = [part * each for part in parts for each in (next_wave, next_wave.conj())]
+            found += parts
+            sizes += [size] * len(parts)
+    return np.stack(found, axis=1), np.array(sizes)
 
 
 def _equal(x: Rows, y: Rows, tied: bool) -> Hit:
