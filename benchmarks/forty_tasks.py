@@ -1,7 +1,7 @@
 """Samples of the forty tasks of Czyz et al. (NeurIPS 2023), with their true mutual information.
 
-    python benchmarks/mutual_information.py --tasks forty --runs 120 --estimators fast  # three seeds
-    python benchmarks/forty_tasks.py runs/forty                    # the samples of one seed as files
+    python benchmarks/mutual_information.py --tasks forty --runs 120 --estimators fast
+    python benchmarks/forty_tasks.py runs/forty   # the samples of one seed as files
 
 Drawn by ourselves from the definitions in the paper. Their package needs old versions of JAX and
 NumPy; `--package` draws from it, in an environment of its own, to compare:

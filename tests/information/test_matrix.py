@@ -29,3 +29,12 @@ def test_every_pair_of_columns_is_there_once():
     assert [(pair.x, pair.y) for pair in found] == [("a", "b"), ("a", "c"), ("b", "c")]
     assert max(found, key=lambda pair: pair.answer.value) is found[1]
     assert seen == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_a_clear_pair_is_found_among_many_though_permutations_are_few():
+    """19 permutations show no p-value below 0.05, which 10 pairs would make 0.5; screens do."""
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((150, 5))
+    x[:, 3] = 0.9 * x[:, 1] + 0.4 * x[:, 3]
+    found = matrix(x, "abcde", Panel(fast=True, permutations=19))
+    assert [(pair.x, pair.y) for pair in found if pair.corrected_p <= 0.05] == [("b", "d")]

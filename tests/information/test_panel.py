@@ -1,14 +1,17 @@
 """The panel: the interval holds the truth, or there is a warning; and none where none is due."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from infolm.information.estimate import Estimate
+from infolm.information.evidence import Evidence
 from infolm.information.exact import CorrelatedGaussian, StudentT, UniformNoise
 from infolm.information.gaussian import Gaussian
 from infolm.information.nearest import KSG, Mixture
-from infolm.information.panel import Panel
+from infolm.information.panel import Judgement, Panel, judged, with_critic
 
 
 def answer(x, y, **settings):
@@ -92,7 +95,7 @@ def test_what_is_too_fine_is_told(periods):
     x = rng.random(1_000)
     y = np.sin(2 * np.pi * periods * x) + 0.2 * rng.standard_normal(1_000)
     found = answer(x, y)
-    assert "oscillation" in found.warning or "grows with the rows" in found.warning
+    assert any(each in found.warning for each in ("oscillation", "waves", "grows with the rows"))
     assert found.verdict.startswith("at least")
 
 
@@ -181,3 +184,72 @@ def test_a_dozen_rows_are_too_few_but_no_error():
     x = np.arange(12.0)
     found = answer(x, x[::-1] ** 2)
     assert "too few" in found.warning
+
+
+def test_ranks_are_read_beside_normal_scores():
+    """On a Gaussian both read the same; what ranks read beyond two standard errors is the value."""
+    task = CorrelatedGaussian.with_information(1, 0.5)
+    evidence = Evidence(*task.sample(400, np.random.default_rng(33)))
+    near = evidence.nearest
+    assert near.uniform == pytest.approx(near.value - near.bias, abs=2 * near.stderr)
+    plain = judged(evidence)
+    evidence.nearest = replace(near, uniform=near.uniform + 1)  # as if edges were hard
+    of_ranks = judged(evidence)
+    assert of_ranks.value == pytest.approx(near.uniform + 1)
+    assert of_ranks.high >= plain.high + 0.9
+
+
+def bound(value, stderr=0.02):
+    return Estimate("mine", value, stderr, (value - 0.04, value + 0.1), 0.0, 1_000, bound="lower")
+
+
+def test_a_bound_beside_a_judgement():
+    doubtful = Judgement(0.5, 0.4, 0.8, of_value=("a doubt",))
+    above = with_critic(doubtful, bound(0.7))  # above the value, within the interval
+    assert above.value == 0.7
+    assert above.low == pytest.approx(0.65)
+    assert above.high == pytest.approx(0.8)
+    beyond = with_critic(doubtful, bound(1.2))  # above the interval
+    assert beyond.value == 1.2
+    assert beyond.lower_limit
+    assert "a critic finds 1.20 nats" in beyond.warning
+    near = with_critic(doubtful, bound(0.48))  # another kind that agrees takes the doubt away
+    assert near.value == 0.5
+    assert near.warning is None
+    far = with_critic(doubtful, bound(0.1))  # a critic that has learnt nothing says nothing
+    assert (far.value, far.low, far.high) == (0.5, 0.4, 0.8)
+    assert far.warning == "a doubt"
+
+
+def test_a_fine_pattern_of_a_class_still_grows_with_the_rows():
+    """The class is the seventh binary digit of x: ln 2, of which neighbours of 1,000 rows see two
+    thirds."""
+    x = np.random.default_rng(34).random(1_000)
+    found = answer(x, (128 * x).astype(int) % 2)
+    assert "grows with the rows" in found.warning
+    assert holds(found, math.log(2))
+
+
+def test_classes_in_no_order_are_told_where_pairs_are_few():
+    """y is one of 5 groups of 60 classes, mixed: neighbours of the classes' numbers see nothing."""
+    rng = np.random.default_rng(35)
+    groups = rng.integers(0, 5, 60)
+    x = rng.integers(0, 60, 400)
+    evidence = Evidence(x, np.where(rng.random(400) < 0.5, groups[x], rng.integers(0, 5, 400)))
+    assert not evidence.sampled_table
+    assert "no order" in evidence.screens[-1].what
+    assert evidence.screens[-1].p_value < 1e-4
+    other = Evidence(x, rng.integers(0, 5, 400))
+    assert other.screens[-1].p_value > 0.01
+
+
+def test_the_screens_have_a_tenth_of_the_level():
+    """p is the smaller of both p-values over their shares of the level, 0.9 and 0.1."""
+    evidence = Evidence(*np.random.default_rng(36).standard_normal((2, 60)))
+    least = min(hit.p_value for hit in evidence.screens)
+    found = {count: evidence.p_value(count) for count in (19, 39)}
+    for count, p in found.items():
+        by_permutation = p * 0.9 * (count + 1)
+        assert p == pytest.approx(min(10 * least, 1.0)) or by_permutation == pytest.approx(
+            round(by_permutation)
+        )

@@ -7,7 +7,16 @@ import pytest
 from scipy.special import ndtr
 
 from infolm.information.ranks import random_scores
-from infolm.information.screens import _of_resultant, _walsh, screened, strongest
+from infolm.information.screens import (
+    _beyond,
+    _cosines,
+    _of_resultant,
+    _sums,
+    _triples,
+    _walsh,
+    screened,
+    strongest,
+)
 
 
 def screen(x, y, seed=0):
@@ -120,3 +129,59 @@ def test_the_information_of_an_angle_is_that_of_a_von_mises_distribution():
         length = i1(kappa) / i0(kappa)
         expected = kappa * length - math.log(i0(kappa))
         assert _of_resultant(length) == pytest.approx(expected, rel=0.02)
+
+
+def test_a_rough_function_is_seen_though_no_frequency_stands_out():
+    """A chirp of up to 40 periods: its cosines tell most of its 1.15 nats, and no more."""
+    rng = np.random.default_rng(12)
+    x = np.sort(rng.random(1_000))
+    y = np.sin(40 * np.pi * x**2) + 0.2 * rng.standard_normal(1_000)
+    hit = _cosines(random_scores(y[:, None], rng)[:, 0])
+    assert hit.p_value < 1e-50
+    assert 0.5 < hit.information < 1.15
+    assert "waves" in hit.what
+    # Of a Gaussian, no more than the truth, -1/2 ln(1 - 0.36).
+    z = random_scores(
+        (0.6 * random_scores(x[:, None], rng) + 0.8 * rng.standard_normal((1_000, 1))), rng
+    )
+    assert 0.15 < _cosines(z[:, 0]).information < 0.223
+
+
+def uniforms(rng, *sides):
+    return [ndtr(random_scores(np.asarray(side, float), rng)) for side in sides]
+
+
+def test_a_wave_across_two_columns_is_seen():
+    rng = np.random.default_rng(13)
+    x = rng.random((600, 2))
+    y = np.sin(14 * np.pi * x.sum(1, keepdims=True)) + 0.2 * rng.standard_normal((600, 1))
+    for sides in ((x, y), (y, x)):
+        hit = _triples(*uniforms(rng, *sides))
+        assert hit.p_value < 1e-6
+        assert "3 columns" in hit.what
+    assert _triples(*uniforms(rng, x, rng.permutation(y))).p_value > 0.01
+
+
+def test_a_sum_of_digits_modulo_three_is_seen():
+    rng = np.random.default_rng(14)
+    x = rng.integers(0, 3, (300, 5))
+    y = (
+        x[:, :3].sum(1, keepdims=True) + rng.integers(0, 3, (300, 1)) * (rng.random((300, 1)) < 0.1)
+    ) % 3
+    hit = _sums(*uniforms(rng, x, y))
+    assert hit.p_value < 1e-6
+    assert "4 columns" in hit.what
+    assert 0.1 < hit.information < math.log(3)
+
+
+def test_two_values_lie_on_a_line():
+    """Two coins: N |coefficient|^2 has one degree of freedom, so that its tail is e^{-t/2}."""
+    x, y = np.random.default_rng(15).integers(0, 2, (2, 100_000))
+    f, g = np.exp(2j * np.pi * 0.3 * x), np.exp(2j * np.pi * 0.4 * y)
+    means = [np.atleast_1d(each.mean()) for each in (f * g, f, g, f**2, g**2)]
+    length, line = _beyond(*means)
+    assert line == pytest.approx(2, abs=1e-3)
+    assert length**2 * 100_000 < 15  # of a variable that is one for independent coins
+    angle = 2 * np.pi * np.random.default_rng(16).random((2, 100_000))
+    f, g = np.exp(1j * angle)
+    assert _beyond(*(np.atleast_1d(each.mean()) for each in (f * g, f, g, f**2, g**2)))[1] < 1.001

@@ -24,7 +24,7 @@ p-values are corrected for the number of coefficients looked at.
 
 import math
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,8 @@ MOST_TRIPLES = 1_000
 OF_ONE = 32
 """Cells of the column that is alone on its side in a triple."""
 MOST_SUMS = 2**18
-"""Pairs of sums of columns that are tried."""
+"""Pairs of sums of columns that are tried, and sums of a side."""
+MOST_WAVES = 2_000
 SHUFFLED_PAIRS = 20_000
 LEAST_EQUAL = 5
 """Rows that must be all but equal to count."""
@@ -282,18 +283,16 @@ def _of_sum(length: float, power: float, samples: int, tried: int, columns: int)
 
 def _sums(u: Array, v: Array) -> Hit:
     """Waves e^{2 pi i (+-U_a +-U_b ...)} of up to three columns of each side."""
-    most = max(
-        (
-            (p, q)
-            for p in range(1, 4)
-            for q in range(1, 4)
-            if _sum_count(u, p) * _sum_count(v, q) <= MOST_SUMS
-        ),
-        key=sum,
-        default=None,
-    )
-    if most is None:
+    counts = [
+        {most: count for most in (1, 2, 3) if (count := _sum_count(side, most)) <= MOST_WAVES}
+        for side in (u, v)
+    ]
+    able = [
+        most for most in product(*counts) if counts[0][most[0]] * counts[1][most[1]] <= MOST_SUMS
+    ]
+    if not able:
         return NONE
+    most = max(able, key=sum)
     (of_x, sizes_x), (of_y, sizes_y) = (_waves(*each) for each in zip((u, v), most, strict=True))
     samples, best = len(u), NONE
     mean_x, mean_y = of_x.mean(0)[:, None], of_y.mean(0)
