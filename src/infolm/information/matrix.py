@@ -75,11 +75,13 @@ def draw_matrix(pairs: Sequence[Pair], names: Sequence[str], path: Path) -> None
     for pair in pairs:
         i, j = places[pair.x], places[pair.y]
         if pair.corrected_p <= 0.05:
-            panel.plot([i, j], [j, i], "o", color="white", ms=4)
+            panel.plot([i, j], [j, i], "o", color="white", mec="black", mew=0.7, ms=5)
     panel.set_xticks(range(size), names, rotation=60, ha="right", fontsize=8)
     panel.set_yticks(range(size), names, fontsize=8)
     unit = pairs[0].answer.unit
-    figure.colorbar(image, label=f"mutual information, {unit}", shrink=0.8)
+    bar = figure.colorbar(image, shrink=0.8)
+    bar.set_label(f"mutual information, {unit}", fontsize=8)
+    bar.ax.tick_params(labelsize=8)
     panel.set_title("dot: corrected p at most 0.05", fontsize=8)
     figure.tight_layout()
     figure.savefig(path, dpi=150)

@@ -213,14 +213,14 @@ def _beyond(joint: Rows, of_x: Rows, of_y: Rows, of_2x: Rows, of_2y: Rows) -> tu
 def _cosines(scores: Array) -> Hit:
     """What smooth functions of one column explain of another, whose scores come in its order.
 
-    The first K cosines of the place, K up to a quarter of the rows. The share of the variance that
+    The first K cosines of the place, K up to half of the rows. The share of the variance that
     they explain of shuffled scores is beta distributed. Of the scores and their absolute values:
     for the former, of normal distribution, -1/2 ln(1 - share) is no more than the information.
     """
     samples = len(scores)
     if samples < 40:
         return NONE
-    counts = 2 ** np.arange(1, int(math.log2(samples / 4)) + 1)
+    counts = 2 ** np.arange(1, int(math.log2(samples / 2)) + 1)
     best = NONE
     for values, short in ((scores, 0.0), (np.abs(scores), HALF_NORMAL)):
         waves = np.square(dct(values - values.mean(), norm="ortho")[1:])
