@@ -1,5 +1,6 @@
 """Methods combined: every line equals what it says, and no text is walked through twice."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -151,7 +152,12 @@ def test_a_walk_that_fails_midway_leaves_the_weights_as_they_were(monkeypatch):
     assert places == [p.data_ptr() for p in MODEL.parameters()]
 
 
-def test_weights_that_run_away_are_told_of():
-    wild = DynamicSettings(rate=1e38, decay=0.0, segment=7)
+@pytest.mark.parametrize("rule", ["rms", "sgd"])
+@pytest.mark.parametrize("precision", [torch.float, torch.double])
+def test_weights_that_run_away_are_told_of(precision, rule):
+    """By a rate that single precision cannot hold."""
+    model = deepcopy(MODEL).to(precision)
+    statistics = {name: each.to(precision) for name, each in STATISTICS.items()}
+    wild = DynamicSettings(rate=1e300, decay=0.0, segment=7, rule=rule)
     with pytest.raises(RunError, match="no longer a finite number: lower the rate"):
-        measure(MODEL, TOKENS, [Method(dynamic=wild)], 13, STATISTICS)
+        measure(model, TOKENS, [Method(dynamic=wild)], 13, statistics)

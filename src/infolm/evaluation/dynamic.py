@@ -100,13 +100,12 @@ class DynamicSettings:
         return cls(**{**kept, "statistics": statistics})
 
     def __post_init__(self) -> None:
-        largest = torch.finfo(torch.float).max  # what a parameter can be multiplied by
-        bounded = all(0 <= number <= largest for number in (self.rate, self.decay, self.epsilon))
+        bounded = all(0 <= number < math.inf for number in (self.rate, self.decay, self.epsilon))
         if self.segment < 1 or not bounded or self.epsilon == 0:
             raise InfolmError(
-                "dynamic evaluation needs a rate and a decay of 0 or more, an epsilon above 0, "
-                f"none of them above {largest:.1g}, and segments of 1 token or more, not "
-                f"{self.rate}, {self.decay}, {self.epsilon} and {self.segment}"
+                "dynamic evaluation needs a rate and a decay of 0 or more, an epsilon above 0 and "
+                f"segments of 1 token or more, not {self.rate}, {self.decay}, {self.epsilon} "
+                f"and {self.segment}"
             )
 
 
@@ -185,7 +184,10 @@ class Adaptation:
         self, model: LanguageModel, settings: DynamicSettings, statistics: Statistics | None
     ) -> None:
         self.model = model
-        self.rate, self.decay = settings.rate, settings.decay
+        # PyTorch refuses a factor that the parameters' precision cannot hold; the largest that it
+        # can hold diverges as well, and the caller says so.
+        largest = torch.finfo(next(model.parameters()).dtype).max
+        self.rate, self.decay = min(settings.rate, largest), settings.decay
         self.steps: list[Tensor] | None = None  # eta / (RMS + epsilon)
         if settings.rule == "rms":
             if statistics is None:
