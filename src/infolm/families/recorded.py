@@ -75,9 +75,8 @@ def recipe_of(run: RunFolder) -> Recipe:
     if difference := _first_difference(was, is_now):
         raise InfolmError(
             f"{run.recipe} was edited by hand ({difference}), and the run was trained without "
-            "this change: "
-            f"undo it, by hand or with `infolm repair {run.path}`; to train with it, name another "
-            "folder with --out"
+            f"this change: undo it, by hand or with `infolm repair {run.path}`; to train with it, "
+            "name another folder with --out"
         )
     if edit:
         print(f"{run.recipe} was edited by hand ({edit}): the edit is used.", file=sys.stderr)

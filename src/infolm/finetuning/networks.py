@@ -65,8 +65,7 @@ def _of_run(path: Path) -> Pretrained:
     if recipe.model.capability != "encoder":
         raise InfolmError(
             f"{path} is a run of model.kind {recipe.model.kind}, and only encoders can be "
-            "fine-tuned: "
-            "choose a run whose model.kind is encoder"
+            "fine-tuned: choose a run whose model.kind is encoder"
         )
     sizes = transformers_config(model.config, len(tokenizer), tokenizer.special.pad)
     weights = {name: weight.cpu() for name, weight in model.transformer.state_dict().items()}

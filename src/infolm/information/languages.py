@@ -285,8 +285,7 @@ class HiddenMarkov:
         if cells > MOST_CELLS:
             raise InfolmError(
                 f"{cells:,} probabilities are too many to enumerate, {MOST_CELLS:,} is the "
-                "maximum: "
-                "choose shorter blocks"
+                "maximum: choose shorter blocks"
             )
 
     def _forward(self, n: int) -> Array:

@@ -489,8 +489,7 @@ def _gap(value: float, in_sample: float, optimistic: float) -> str | None:
     if optimistic - value > 2 * GAP:
         return (
             "the rows are too few to distinguish chance from correlations worth "
-            f"{optimistic:.2f} nats: "
-            "use more rows"
+            f"{optimistic:.2f} nats: use more rows"
         )
     if value == in_sample == 0:
         return "the critics found nothing, which does not prove independence"
