@@ -15,17 +15,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from loops import loop_of
 from timing import seconds
-from training_step import Nobody
 
 from infolm.config import load_recipe
 from infolm.data.corpora import Corpus, load
 from infolm.families.base import build_terms
 from infolm.models.recurrent import RecurrentConfig, RecurrentModel
-from infolm.optimisation.schedule import Schedule
-from infolm.training.device import one_device
-from infolm.training.loop import Loop, Validation
-from infolm.training.run import RunFolder
+from infolm.training.loop import Loop
 
 VOCABULARY, SENTENCES = 10_000, 2_000
 LENGTH, DEVIATION = 21.1, 10.2
@@ -47,21 +44,8 @@ def loop(overrides: list[str], corpus: Corpus) -> Loop:
     torch.manual_seed(0)
     recipe = load_recipe("bmi/ptb", ["feed.variable=false", *overrides])
     assert isinstance(recipe.model, RecurrentConfig)
-    device = one_device("cpu")
     model = RecurrentModel(recipe.model, len(corpus.tokenizer))
-    return Loop(
-        device,
-        model,
-        build_terms(recipe, corpus, model),
-        recipe.optimiser.build(model.parameters()),
-        Schedule(recipe.optimiser.schedule),
-        recipe.averaging.build(model),
-        lambda: Validation(0.0),
-        recipe.train,
-        recipe.optimiser.clip,
-        RunFolder(Path()),
-        Nobody(),
-    )
+    return loop_of(recipe, model, build_terms(recipe, corpus, model))
 
 
 def main() -> None:

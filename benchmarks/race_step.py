@@ -13,21 +13,16 @@ step in single precision is then measured beside it.
 import sys
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
-import numpy as np
 import torch
+from loops import on_noise
 from timing import ratio
 
-from infolm.config import Recipe, load_recipe
-from infolm.data.stream import Stream, StreamConfig
-from infolm.models.recurrent import RecurrentConfig, RecurrentModel
+from infolm.config import load_recipe
+from infolm.data.stream import StreamConfig
+from infolm.models.recurrent import RecurrentModel
 from infolm.nn.softmax import SMALLEST_BLOCK
-from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
-from infolm.optimisation.schedule import Schedule
-from infolm.training.device import keep_freed_memory, one_device
-from infolm.training.loop import Loop, Nobody, Term, Validation
-from infolm.training.run import RunFolder
+from infolm.training.device import keep_freed_memory
 
 VOCABULARY = 10_000
 BAR = 1.15
@@ -81,37 +76,13 @@ def run(multiplications: list[Callable[[], None]]) -> None:
         multiply()
 
 
-def built(recipe: Recipe) -> tuple[Loop, RecurrentModel]:
-    """The training of a recipe on a text of noise."""
-    feed, objective = recipe.feed, recipe.objective
-    assert isinstance(feed, StreamConfig)
-    assert isinstance(objective, LikelihoodConfig)
-    assert isinstance(recipe.model, RecurrentConfig)
-    text = np.random.default_rng(0).integers(0, VOCABULARY, 100 * feed.batch * feed.bptt)
-    model = RecurrentModel(recipe.model, VOCABULARY)
-    loop = Loop(
-        one_device("cpu", recipe.train.precision),
-        model,
-        [Term("likelihood", Stream(text, feed, 0), Likelihood(objective))],
-        recipe.optimiser.build(model.parameters()),
-        Schedule(recipe.optimiser.schedule),
-        recipe.averaging.build(model),
-        lambda: Validation(0.0),
-        recipe.train,
-        recipe.optimiser.clip,
-        RunFolder(Path()),
-        Nobody(),
-    )
-    return loop, model
-
-
 def main() -> None:
     source, *overrides = sys.argv[1:] or ["race/ptb"]
     torch.manual_seed(0)
     keep_freed_memory()  # as `infolm train` does
     overrides += ["train.max_steps=1000"]
     recipe = load_recipe(source, overrides)
-    loop, model = built(recipe)
+    loop, model = on_noise(recipe, VOCABULARY)
     assert isinstance(recipe.feed, StreamConfig)
     rounded = recipe.train.precision != "32-true"
     torch.set_default_dtype(torch.bfloat16 if rounded else torch.float)
@@ -125,7 +96,9 @@ def main() -> None:
     value, a, b = ratio(loop._take_step, bare)
     print(f"training step / bare products: {value:.2f} (bar {BAR}; {a:.3f} s / {b:.3f} s)")
     if rounded:
-        single, _ = built(load_recipe(source, [*overrides, "train.precision=32-true"]))
+        single, _ = on_noise(
+            load_recipe(source, [*overrides, "train.precision=32-true"]), VOCABULARY
+        )
         value, a, b = ratio(loop._take_step, single._take_step)
         print(f"{recipe.train.precision} / single precision: {value:.2f} ({a:.3f} s / {b:.3f} s)")
     for name, each in parts.items():

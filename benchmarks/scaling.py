@@ -26,18 +26,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from encoders import VOCABULARY, Nobody, Size, objective, random_feed
 from lightning_fabric import Fabric
+from loops import on_noise
 from timing import device_option
 
-from infolm.averaging.tail import NoAverage, TailConfig
+from infolm.averaging.tail import NoAverage
 from infolm.config import load_recipe
-from infolm.data.stream import Stream, StreamConfig
 from infolm.models.encoder import Encoder, EncoderConfig
-from infolm.models.recurrent import RecurrentConfig, RecurrentModel
-from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
 from infolm.optimisation.optimisers import AdamWConfig
 from infolm.optimisation.schedule import Schedule
 from infolm.training import processes
@@ -62,25 +59,9 @@ class Side:
 
 
 def lstm(side: Side) -> Loop:
-    recipe = load_recipe("awd-lstm/ptb")
-    assert isinstance(recipe.objective, LikelihoodConfig)
-    assert isinstance(recipe.model, RecurrentConfig)
-    feed = StreamConfig(variable=False)  # the paper's batch and length are its defaults
-    text = np.random.default_rng(0).integers(0, WORDS, 100 * feed.batch * feed.bptt)
-    model = RecurrentModel(recipe.model, WORDS).to(side.device)
-    return Loop(
-        Fabric(accelerator=side.device, devices=1),
-        model,
-        [Term("likelihood", Stream(text, feed, 0), Likelihood(recipe.objective))],
-        recipe.optimiser.build(model.parameters()),
-        Schedule(recipe.optimiser.schedule),
-        TailConfig(start=0).build(model),
-        lambda: Validation(0.0),
-        TrainConfig(accumulate=side.accumulate),
-        recipe.optimiser.clip,
-        RunFolder(Path()),
-        Nobody(),
-    )
+    overrides = ["feed.variable=false", "averaging.kind=tail", "averaging.start=0"]
+    parts = f"train.accumulate={side.accumulate}"
+    return on_noise(load_recipe("awd-lstm/ptb", [*overrides, parts]), WORDS, side.device)[0]
 
 
 def bert(side: Side) -> Loop:

@@ -9,37 +9,20 @@ all the dropouts, AR, TAR, clipping, weight decay and the running average of the
 
 import argparse
 from itertools import pairwise
-from pathlib import Path
 
-import numpy as np
 import torch
-from lightning_fabric import Fabric
+from loops import on_noise
 from timing import device_option, ratio
 from torch import nn
 from torch.nn import functional
 
-from infolm.averaging.tail import TailConfig
 from infolm.config import load_recipe
-from infolm.data.stream import Stream, StreamConfig
-from infolm.models.recurrent import RecurrentConfig, RecurrentModel
+from infolm.data.stream import StreamConfig
+from infolm.models.recurrent import RecurrentConfig
 from infolm.nn.cells.lstm import LSTM
 from infolm.nn.dropout import Rates
-from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
-from infolm.optimisation.schedule import Schedule
-from infolm.training.loop import Loop, Term, Validation
-from infolm.training.run import RunFolder
 
 VOCABULARY = 10_000
-
-
-class Nobody:
-    """A watcher that looks away."""
-
-    def step(self, progress: float, nll: float, tokens: int) -> None: ...
-    def validated(self, step: int, progress: float, loss: float) -> None:
-        pass
-
-    def say(self, text: str) -> None: ...
 
 
 def main() -> None:
@@ -47,28 +30,13 @@ def main() -> None:
     device_option(arguments)
     device = arguments.parse_args().device
     torch.manual_seed(0)
-    recipe = load_recipe("awd-lstm/ptb")
-    assert isinstance(recipe.objective, LikelihoodConfig)
+    overrides = ["feed.variable=false", "averaging.kind=tail", "averaging.start=0"]
+    recipe = load_recipe("awd-lstm/ptb", overrides)
+    loop, _ = on_noise(recipe, VOCABULARY, device)
+    assert isinstance(recipe.feed, StreamConfig)
     assert isinstance(recipe.model, RecurrentConfig)
-    feed = StreamConfig(variable=False)  # the paper's batch and length are its defaults
-    batch, steps, size = feed.batch, feed.bptt, recipe.model.embedding
-    text = np.random.default_rng(0).integers(0, VOCABULARY, 100 * batch * steps)
+    batch, steps, size = recipe.feed.batch, recipe.feed.bptt, recipe.model.embedding
     tokens = torch.randint(0, VOCABULARY, (steps + 1, batch), device=device)
-
-    model = RecurrentModel(recipe.model, VOCABULARY).to(device)
-    loop = Loop(
-        Fabric(accelerator=device, devices=1),
-        model,
-        [Term("likelihood", Stream(text, feed, 0), Likelihood(recipe.objective))],
-        recipe.optimiser.build(model.parameters()),
-        Schedule(recipe.optimiser.schedule),
-        TailConfig(start=0).build(model),
-        lambda: Validation(0.0),
-        recipe.train,
-        recipe.optimiser.clip,
-        RunFolder(Path()),
-        Nobody(),
-    )
 
     sizes = [size, recipe.model.hidden, recipe.model.hidden, size]
     stack = nn.ModuleList(nn.LSTM(a, b) for a, b in pairwise(sizes)).to(device)
