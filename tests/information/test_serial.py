@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
+from infolm.information.evidence import Evidence
 from infolm.information.serial import block_shuffled, serial
 
 
@@ -70,3 +71,21 @@ def test_blocks_keep_their_order():
     follows = np.mean((found[1:] - found[:-1]) % 1_000 == 1)
     assert 0.95 < follows < 1
     assert np.mean(np.diff(block_shuffled(rows, 1, rng)) == 1) < 0.05
+
+
+def test_series_permuted_in_blocks_vary_nearly_as_the_series_do():
+    """The variance of mean(x y) is tau / N (Bartlett), which too short blocks fall short of by a
+    quarter: a p-value by permutations would reject too often."""
+    phi, samples, ratios = 0.9, 2_000, []
+    tau = (1 + phi**2) / (1 - phi**2)
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        x, y = (autoregressive(phi, samples, rng)[:, 0] * math.sqrt(1 - phi**2) for _ in "xy")
+        length = Evidence(x[:, None], y[:, None])._block(samples)
+        found = [x @ block_shuffled(y, length, rng) / samples for _ in range(300)]
+        ratios.append(np.var(found) * samples / tau / (x.var() * y.var()))
+    error = np.std(ratios) / math.sqrt(len(ratios))
+    assert np.mean(ratios) > 0.8 + 2 * error
+    assert np.mean(ratios) < 1 + 2 * error
+    rng = np.random.default_rng(0)
+    assert Evidence(*rng.standard_normal((2, 500, 1)))._block(500) == 1
