@@ -123,8 +123,7 @@ def tune(
         typer.Option(
             metavar="URL",
             help="postgresql://user@host/database, to share the study with other machines; its "
-            "name "
-            "there is the folder's.",
+            "name there is the folder's.",
             show_default="study.db in the folder",
         ),
     ] = None,
