@@ -38,6 +38,11 @@ class Question:
     right: int
 
 
+def one_line(text: str) -> str:
+    """The text in one line: a line's end would be an <eos>."""
+    return " ".join(text.split())
+
+
 # Why a question is left out.
 _SINGLE = "with a single candidate"
 _UNANSWERABLE = "without an answer"

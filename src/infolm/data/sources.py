@@ -23,7 +23,16 @@ from pathlib import Path
 from typing import Literal
 
 from infolm import files
-from infolm.data import documents, gather, ingest, python_docs, sentence_splitter, store, synthetic
+from infolm.data import (
+    documents,
+    gather,
+    ingest,
+    python_docs,
+    questions,
+    sentence_splitter,
+    store,
+    synthetic,
+)
 from infolm.data.gather import SPLITS as SPLITS
 from infolm.data.gather import File, Gathered, Gathering
 from infolm.data.ingest import Report, Text
@@ -355,6 +364,10 @@ def known_texts(info: CorpusInfo, tokens: Kind, report: Report) -> dict[str, Tex
         _refuse_empty(path)
     if info.name == "yelp":
         return _reviews(paths)
+    if info.name == "xquad":
+        (path,) = paths
+        name = f"xquad-v{questions.VERSION}-{digest(path)[:16]}"
+        return made(name, lambda: questions.splits(path))
     if len(folders := {path.parent: None for path in paths}) == len(SPLITS):
         of_splits = [[path for path in paths if path.parent == each] for each in folders]
         whole = map(_one_after_the_other, of_splits)

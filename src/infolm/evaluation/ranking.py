@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from infolm.data.answers import Question
+from infolm.data.answers import Question, one_line
+from infolm.data.questions import asked
 from infolm.data.sentences import Lines
 from infolm.data.tokens import Tokenizer
 from infolm.errors import InfolmError, RunError
@@ -148,14 +149,9 @@ def filled_and_masked(
     def encoded(text: str) -> list[int]:
         return tokenizer.encode(tokenizer.adapted(text)).tolist()
 
-    asked = encoded(f"{_line(question.question).rstrip(' ?')} ? ")
-    answers = [encoded(_line(answer)) for answer in question.answers]
-    return [((*asked, *answer), (*asked, *[unk] * len(answer))) for answer in answers]
-
-
-def _line(text: str) -> str:
-    """In one line: a line's end would be an <eos>."""
-    return " ".join(text.split())
+    before = encoded(f"{asked(question.question)} ")
+    answers = [encoded(one_line(answer)) for answer in question.answers]
+    return [((*before, *answer), (*before, *[unk] * len(answer))) for answer in answers]
 
 
 def _scores(

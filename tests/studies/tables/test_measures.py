@@ -8,8 +8,13 @@ from encoder_runs import recipe
 from encoder_tiny import sst2_folder
 from training_tiny import Silent, quiet
 
+from infolm.config import load_recipe
+from infolm.data.answers import read_questions
+from infolm.data.questions import parts as divide
 from infolm.errors import InfolmError
 from infolm.evaluation.measurement import Measurement
+from infolm.evaluation.ranking import rank
+from infolm.families.base import open_run
 from infolm.families.train import train
 from infolm.finetuning import search
 from infolm.finetuning.networks import open_encoder
@@ -17,6 +22,7 @@ from infolm.finetuning.problems import Options, read_problem
 from infolm.studies.tables.measures.evaluate import EvaluatedConfig, pick
 from infolm.studies.tables.measures.finetune import FinetuneConfig
 from infolm.studies.tables.measures.history import HistoryConfig
+from infolm.studies.tables.measures.rank import RankConfig
 
 
 def silent(stage):
@@ -70,3 +76,40 @@ def test_fine_tuning_is_that_of_the_command(tmp_path, monkeypatch):
     scores = [next(iter(each.epochs[each.best].dev.values())) for each in trials]
     mean = sum(each["accuracy"] for each in scores) / 2
     assert math.isclose(found["half"], mean)
+
+
+def test_answers_are_ranked_in_each_part(tmp_path, monkeypatch):
+    """Chance is exact, and all methods are those of `infolm evaluate --rank` on the part alone."""
+    monkeypatch.setenv("INFOLM_DATA", str(tmp_path))
+    monkeypatch.setenv("INFOLM_CACHE", str(tmp_path / "cache"))
+    places = ["north", "south", "east", "west"]
+    context = " ".join(f"The {place} is cold." for place in places)
+
+    def entry(number):
+        place = places[number % 4]
+        start = context.index(place)
+        answer = {"text": place, "answer_start": start}
+        return {"question": f"Which of {number} is cold?", "answers": [answer]}
+
+    paragraphs = [{"context": context, "qas": [entry(number) for number in range(30)]}]
+    path = tmp_path / "xquad" / "xquad.en.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    sizes = "model.embedding=4 model.latent.size=3 model.encoder.hidden=5 model.decoder.hidden=5"
+    small = load_recipe("sentence-mim/xquad-small", [*sizes.split(), "train.max_steps=2"])
+    run = tmp_path / "run"
+    train(small, run, False, Silent(), quiet)
+    parts = {"seen": "seen", "chosen": "chosen", "unseen": "unseen"}
+    figures = {name: {"label": name, "part": part} for name, part in parts.items()}
+    figures["chance"] = {"label": "chance", "part": "unseen", "method": "chance"}
+    measure = RankConfig.model_validate({"figures": figures})
+    measure.check(small)
+    found = measure.measure([run], silent)
+    assert math.isclose(found["chance"], (1 + 1 / 2 + 1 / 3 + 1 / 4) / 4)
+    questions, _ = read_questions(path)
+    opened = open_run(run)
+    for part, asked in divide(questions).items():
+        alone = rank(opened.model, opened.tokenizer, asked)
+        assert math.isclose(found[part], alone.reciprocal.mean())
+    with pytest.raises(InfolmError, match=r"set data\.corpus=xquad"):
+        measure.check(load_recipe("sentence-mim/ptb-small"))
