@@ -13,7 +13,7 @@ narrow, are kept for all tokens and components.
 import math
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,18 @@ from infolm.nn.recurrence import native
 
 Tempering = Literal["mixture", "expert"]
 """Where a temperature applies: to the mixture, or to each of its softmaxes."""
+
+
+class Candidates(NamedTuple):
+    """A random part of the vocabulary, with which all targets of a batch are compared.
+
+    words: (k,), in order, no word twice, the targets among them. log_included: ln of the
+    probability that a word is among them, (k,). See `Softmax.nll_sum`.
+    """
+
+    words: Tensor
+    log_included: Tensor
+
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 2**22, 2**27
 """Limits of the logits held at once: 16 MB and 512 MB in single precision."""
@@ -93,15 +105,17 @@ class _NegativeLogLikelihood(torch.autograd.Function):
         targets: Tensor,
         counts: Tensor,
         rounded: bool,
+        own: Tensor | None,
     ) -> Tensor:
-        total, *gradients = _with_gradients(y, log_weights, weight, bias, targets, counts, rounded)
+        given = y, log_weights, weight, bias, targets, counts
+        total, *gradients = _with_gradients(*given, rounded, own)
         ctx.save_for_backward(*gradients)
         return total
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = grad_outputs
-        return *(grad * saved for saved in ctx.saved_tensors), None, None, None
+        return *(grad * saved for saved in ctx.saved_tensors), None, None, None, None
 
 
 def _with_gradients(
@@ -112,9 +126,11 @@ def _with_gradients(
     targets: Tensor,
     counts: Tensor,
     rounded: bool = False,
+    own: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The sum of `_NegativeLogLikelihood` and its gradients by y, a, W and b. rounded: the three
-    products are those of matrices in bfloat16; exponentials and sums are not."""
+    products are those of matrices in bfloat16; exponentials and sums are not. own: added to the
+    logit of each target, (N,), a constant."""
     grad_y, grad_log_weights = y.new_empty(y.shape), torch.empty_like(log_weights)
     grad_weight, grad_bias = torch.zeros_like(weight), torch.zeros_like(bias)
     total = y.new_zeros(())
@@ -130,9 +146,14 @@ def _with_gradients(
         logits = memory[: len(inputs)]
         if rounded:
             torch.mm(inputs.bfloat16(), narrow.t(), out=logits)
-            log_p, z = _exponentiate_rounded(logits, bias, target)
         else:
             torch.addmm(bias, inputs, weight.t(), out=logits)
+        if own is not None:
+            added = own[block].repeat_interleave(components)[:, None]
+            logits.scatter_add_(1, target, added.to(logits.dtype))
+        if rounded:
+            log_p, z = _exponentiate_rounded(logits, bias, target)
+        else:
             log_p, z = _exponentiate(logits, target)
             logits.scatter_add_(1, target, -z)
         joint = log_weights[block] + log_p.view(-1, components)
@@ -305,6 +326,7 @@ class Softmax(nn.Module):
         embedding: Tensor,
         counts: Tensor | None = None,
         sizes: Tensor | None = None,
+        among: Candidates | None = None,
     ) -> Tensor:
         """The summed negative log-likelihood in nats, a scalar to differentiate.
 
@@ -312,16 +334,30 @@ class Softmax(nn.Module):
         are averaged, p = 1/D sum_d p_d (Melis 2023, section 4.3). counts: how much each target
         counts, shaped like them, without gradient; none: 1. sizes: of packed sentences, how many
         rows each step has. Under autocast the products by W are rounded, the rest is in full.
+
+        among: words S by which Z is estimated, the sampled softmax (Bengio & Senecal 2008). A word
+        other than the target t stands for all words that might have been drawn in its place,
+
+            Z_S = exp(s(t)) + sum_{w in S, w != t} exp(s(w)) / P(w in S),
+
+        whose expectation is Z (Horvitz & Thompson 1952). Time and memory are those of |S| words.
         """
-        weight = self._weight(embedding)
+        weight, bias = self._weight(embedding), cast(Tensor, self.bias)
         rounded = torch.is_autocast_enabled(x.device.type) and weight.dtype == torch.float
         rows, words = counted(x, targets)
         kept = self._kept(targets, rows.shape[1], weight, sizes)
         with torch.autocast(x.device.type, enabled=False):
             y, log_weights = self._components(rows, weight, kept)
             counts = y.new_ones(len(words)) if counts is None else counts[targets >= 0].to(y.dtype)
-            given = y, log_weights, weight, self.bias, words, counts
-            return _NegativeLogLikelihood.apply(*given, rounded)
+            own = None
+            if among is not None:
+                log_included = among.log_included.to(weight.dtype)
+                words = torch.searchsorted(among.words, words)
+                own = log_included[words]
+                weight = weight.index_select(0, among.words)
+                bias = bias.index_select(0, among.words) - log_included
+            given = y, log_weights, weight, bias, words, counts
+            return _NegativeLogLikelihood.apply(*given, rounded, own)
 
     @_in_full
     def scores(
