@@ -21,10 +21,10 @@ from infolm.studies.race.check import check, check_run
 from infolm.studies.race.clock import Clock
 from infolm.studies.race.measuring import Measuring
 from infolm.studies.race.plan import Plan
-from infolm.studies.race.race import Rules, race
-from infolm.studies.race.record import LINE, NAME, read
+from infolm.studies.race.race import RESUMING, Rules, _Replan, _Runner, race
+from infolm.studies.race.record import LINE, NAME, Record, Replanned, read
 from infolm.training.manifest import sha256
-from infolm.training.run import read_validations
+from infolm.training.run import RunFolder, read_validations
 
 METHODS = [
     *("static", "temperature", "cache", "Monte Carlo", "Monte Carlo + cache"),
@@ -149,6 +149,63 @@ def test_training_ends_when_its_time_is_up(small_text, tmp_path, monkeypatch):
     assert record.training.steps == record.training.best_step + 1 == 11
     assert any("training ends after 11 of 1,000,000 steps" in line for line in watcher.said)
     assert check(record) == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_steps_are_planned_anew_where_others_fit(small_text, tmp_path, monkeypatch):
+    """A plan of far too many steps becomes one that ends in time, with the end of its schedule."""
+    clock = begun()
+    monkeypatch.setattr(
+        "infolm.studies.race.race.planned",
+        lambda rates, sizes, elapsed, limit: Plan(5000, 0.99 * limit - elapsed - 4, dynamic=False),
+    )
+    monkeypatch.setattr("infolm.studies.race.plan.VALIDATIONS", 500)
+    monkeypatch.setattr("infolm.studies.race.race.RESUMING", 0.5)
+    tree = race_tree(small_text)
+    tree["train"] = {}
+    out, watcher = tmp_path / "run", Silent()
+    rules = Rules(minutes=30, threads=1)
+    record = race(Recipe.model_validate(tree), out, rules, clock, watcher, quiet)
+    found = record.training
+    assert found.replanned
+    assert found.planned == found.replanned[-1].steps == record.recipe["train"]["max_steps"]
+    assert [each.after % 10 for each in found.replanned] == [0] * len(found.replanned)
+    assert found.steps <= found.planned < 5000
+    kept = read_validations(RunFolder(out).metrics)
+    assert [each["step"] for each in kept] == [point.step for point in found.curve]
+    assert any("steps fit into the time, of 5,000 planned" in line for line in watcher.said)
+    assert check(record) == []
+    assert Record.model_validate_json(record.as_json()).digest() == record.signature
+
+
+def test_what_fits_follows_the_pace():
+    class At:
+        now = 100.0
+
+        def elapsed(self):
+            return self.now
+
+    clock = At()
+    runner = _Runner(Silent(), clock, until=1100 + RESUMING, steps=1000, most=None)
+    runner.begin()
+    clock.now = 200.0
+    runner.validated(100, 0.1, 5.0)  # a second each: 900 more, as planned
+    assert not runner.replanned
+    clock.now = 400.0
+    runner.validated(200, 0.2, 4.0)  # 300 seconds for 200: 700 / 1.5 more
+    assert runner.replanned == [Replanned(after=200, steps=666)]
+    with pytest.raises(_Replan):
+        runner.step(0.2, 4.0, 10)
+    runner.begin()
+    assert runner.steps == 200
+    clock.now = 1000.0
+    runner.validated(600, 0.9, 3.9)  # 1.5 again: 66 more
+    assert len(runner.replanned) == 1
+    fast = _Runner(Silent(), clock, until=2000 + RESUMING, steps=100, most=120)
+    fast.begin()
+    clock.now = 1010.0
+    fast.validated(10, 0.1, 5.0)  # 990 more would fit, and the recipe allows 120 in all
+    assert fast.replanned == [Replanned(after=10, steps=120)]
 
 
 @pytest.mark.usefixtures("quick")

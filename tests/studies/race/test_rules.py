@@ -21,7 +21,7 @@ from infolm.errors import InfolmError
 from infolm.studies.race import calibration
 from infolm.studies.race.calibration import REFERENCE, Scores
 from infolm.studies.race.clock import Clock, processors, threads
-from infolm.studies.race.plan import LONGER, Rates, Sizes, for_race, measuring_seconds, planned
+from infolm.studies.race.plan import Rates, Sizes, for_race, measuring_seconds, planned
 from infolm.studies.race.race import Rules
 from infolm.studies.race.tracks import TRACKS, check_recipe, track_of
 
@@ -217,7 +217,7 @@ PTB = Sizes(valid=73_760, test=82_430, segment=20)
 
 def test_what_is_planned_fits_and_fills_the_time():
     plan = planned(RATES, PTB, elapsed=60, limit=3600)
-    whole = 60 + plan.steps * LONGER * RATES.step + 12 * RATES.validation + plan.reserve
+    whole = 60 + plan.steps * RATES.step + 12 * RATES.validation + plan.reserve
     assert 0.98 * 3600 < whole <= 0.985 * 3600
     assert plan.dynamic
     static, adapting = measuring_seconds(RATES, PTB)

@@ -1,8 +1,9 @@
 """The number of steps that fit into the time, from rates measured on the same recipe first.
 
-The number of steps is decided once. With it the learning rate of every step is decided too, since
-schedules go by the share of the steps: the recipe in a record, with its `train.max_steps`, trains
-the same weights again.
+The number of steps is decided before the first, and again at a validation where it no longer fits,
+since machines have slow hours. With it the learning rate of every step is decided too, since
+schedules go by the share of the steps. A record has all of these numbers, so that its recipe trains
+the same weights again, with `train.max_steps` changed at the same validations (`--resume`).
 """
 
 import time
@@ -31,10 +32,6 @@ FEWEST_STEPS = 6
 """Of a first look at the rate."""
 PROBE_SHARE = 1 / 120
 """Of the time that a race may last, for measuring how long a step takes."""
-LONGER = 1.06
-"""How much longer a step takes in the long run than in that short look, when the machine is cool
-and nothing else has begun. A training that is cut misses the end of its schedule, which is worth
-far more than the steps that are left out."""
 TUNING_TOKENS = 25_000
 """Of the validation split, that temperature and cache are tuned on and methods compared on."""
 CHUNK = 200
@@ -117,7 +114,7 @@ def planned(rates: Rates, sizes: Sizes, elapsed: float, limit: float) -> Plan:
     with_dynamic = static + adapting <= MEASURING_SHARE * limit
     reserve = static + (adapting if with_dynamic else 0.0)
     left = limit * (1 - MARGIN) - elapsed - reserve
-    steps = int((left - VALIDATIONS * rates.validation) / (LONGER * rates.step))
+    steps = int((left - VALIDATIONS * rates.validation) / rates.step)
     if steps < VALIDATIONS:
         raise InfolmError(
             f"of {limit:.0f} seconds {elapsed:.0f} are gone and measuring takes about "

@@ -1,5 +1,6 @@
 """A race: calibrate, plan, train, tune, measure, sign. The test split is sealed until the end."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,6 +30,7 @@ from infolm.studies.race.record import (
     Number,
     Point,
     Record,
+    Replanned,
     Times,
     Training,
     number,
@@ -39,6 +41,10 @@ from infolm.training.loop import Watcher
 from infolm.training.manifest import sha256
 
 TEST = "test"
+TOLERANCE = 0.01
+"""By so much the steps that fit may differ from those planned before they are planned anew."""
+RESUMING = 5.0
+"""Seconds that resuming with another number of steps may take."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +61,37 @@ class Rules:
             )
 
 
-class _Runner:
-    """A watcher that keeps the curve and ends the training when its time is over."""
+class _Replan(Exception):
+    """Another number of steps fits into the time than was planned."""
 
-    def __init__(self, inner: Watcher, clock: Clock, until: float) -> None:
+
+class _Runner:
+    """A watcher that keeps the curve, and the number of steps to what fits into the time.
+
+    until: seconds since the start of the process when training must end. steps: planned in all.
+    most: that the recipe allows. replanned: what was planned anew, and after which step.
+    """
+
+    def __init__(
+        self, inner: Watcher, clock: Clock, until: float, steps: int, most: int | None
+    ) -> None:
         self.inner, self.clock, self.until = inner, clock, until
+        self.planned, self.most = steps, most or math.inf
         self.curve: list[Point] = []
+        self.replanned: list[Replanned] = []
         self.steps = 0
+        self._began, self._since = clock.elapsed(), 0
+        self._again = False
+
+    def begin(self) -> None:
+        """Before training starts or resumes, at the last validation."""
+        self.steps = self._since = self.curve[-1].step if self.curve else 0
+        self._began = self.clock.elapsed()
+        self._again = False
 
     def step(self, progress: float, nll: float, tokens: int) -> None:
+        if self._again:  # the checkpoint of the validation is saved by now
+            raise _Replan
         self.inner.step(progress, nll, tokens)
         self.steps += 1
         if self.clock.elapsed() > self.until and self.curve:
@@ -71,7 +99,13 @@ class _Runner:
 
     def validated(self, step: int, progress: float, loss: float) -> None:
         self.inner.validated(step, progress, loss)
-        self.curve.append(Point(seconds=self.clock.elapsed(), step=step, nll=loss))
+        now = self.clock.elapsed()
+        self.curve.append(Point(seconds=now, step=step, nll=loss))
+        seconds = (now - self._began) / (step - self._since)  # of a step, validations included
+        fitting = min(step + int((self.until - RESUMING - now) / seconds), self.most)
+        if fitting > step and abs(fitting / self.planned - 1) > TOLERANCE:
+            self.planned, self._again = int(fitting), True
+            self.replanned.append(Replanned(after=step, steps=self.planned))
 
     def say(self, text: str) -> None:
         self.inner.say(text)
@@ -82,8 +116,7 @@ class _Trained:
     plan: Plan
     rates: Rates
     recipe: Recipe
-    curve: list[Point]
-    steps: int
+    runner: _Runner
 
 
 def race(
@@ -197,16 +230,25 @@ def _train(
         f"measuring{'' if plan.dynamic else ', without dynamic evaluation, which would take more'}"
     )
     changed = for_race(recipe, steps)
-    runner = _Runner(watcher, clock, clock.limit * (1 - MARGIN / 2) - plan.reserve)
-    try:
-        train(changed, out, False, runner, report)
-    except OutOfTime:
-        watcher.say(
-            f"the machine is slower than it was: training ends after {runner.steps:,} of {steps:,} "
-            "steps, with the weights of the best validation"
-        )
+    until = clock.limit * (1 - MARGIN / 2) - plan.reserve
+    runner = _Runner(watcher, clock, until, steps, recipe.train.max_steps)
+    every = {"validate_every": changed.train.validate_every}
+    resume = True
+    while resume:
+        runner.begin()
+        resume = False
+        try:
+            train(changed, out, bool(runner.curve), runner, report)
+        except _Replan:
+            watcher.say(f"{runner.planned:,} steps fit into the time, of {steps:,} planned")
+            changed, resume = for_race(recipe, runner.planned, **every), True
+        except OutOfTime:
+            watcher.say(
+                f"the machine is slower than it was: training ends after {runner.steps:,} of "
+                f"{runner.planned:,} steps, with the weights of the best validation"
+            )
     clock.mark("training")
-    return ngrams, _Trained(plan, rates, changed, runner.curve, runner.steps)
+    return ngrams, _Trained(plan, rates, changed, runner)
 
 
 def _number(log_probs: LogProbs) -> Number:
@@ -230,14 +272,16 @@ def _of_ngrams(ngrams: KneserNey, measuring: Measuring, test: LogProbs, common: 
 
 
 def _training(trained: _Trained, run: LanguageRun) -> Training:
-    best = min(trained.curve, key=lambda point: point.nll)
+    runner = trained.runner
+    best = min(runner.curve, key=lambda point: point.nll)
     return Training(
-        planned=trained.recipe.train.max_steps or 0,
-        steps=trained.steps,
+        planned=runner.planned,
+        replanned=runner.replanned,
+        steps=runner.steps,
         best_step=best.step,
         parameters=sum(weight.numel() for weight in run.model.parameters()),
         seconds_per_step=trained.rates.step,
-        curve=trained.curve,
+        curve=runner.curve,
     )
 
 

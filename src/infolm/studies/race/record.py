@@ -13,7 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from infolm import files
 from infolm.errors import InfolmError
@@ -60,16 +67,30 @@ class Point(_Part):
     nll: float
 
 
+class Replanned(_Part):
+    """Steps in all, as set after a validation."""
+
+    after: int
+    steps: int
+
+
 class Training(_Part):
-    """planned: steps, as set before the first. steps: those taken. best_step: of the weights that
-    are measured."""
+    """planned: steps, as last set. replanned: how they were set after the first time. steps: those
+    taken. best_step: of the weights that are measured."""
 
     planned: int
+    replanned: list[Replanned] = []
     steps: int
     best_step: int
     parameters: int
     seconds_per_step: float
     curve: list[Point]
+
+    @model_serializer(mode="wrap")
+    def _with_changes(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `replanned` where there is none, as in the signatures of earlier records."""
+        tree: dict[str, Any] = whole(self)
+        return tree if self.replanned else {k: v for k, v in tree.items() if k != "replanned"}
 
     @property
     def size(self) -> str:
