@@ -50,6 +50,21 @@ def test_a_common_cause_is_explained_away():
     assert found.interval[0] == 0
 
 
+@pytest.mark.parametrize(
+    ("f", "g"), [(lambda z: np.sin(3 * z), lambda z: np.cos(3 * z)), (np.square, np.square)]
+)
+def test_the_level_holds_where_the_cause_sets_both_sides_along_bent_lines(f, g):
+    """At a level of 5 %, 2 of 40 are expected; residuals about no fit are rejected 10 times."""
+    rejected = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        z = rng.standard_normal(200)
+        x, y = (h(z) + 0.1 * rng.standard_normal(200) for h in (f, g))
+        answer = conditional_information(x, y, z, seed=seed, permutations=19)
+        rejected += answer.p_value <= 0.05
+    assert rejected <= 5
+
+
 def test_a_discrete_table():
     rng = np.random.default_rng(3)
     p = rng.dirichlet(np.ones(12)).reshape(2, 3, 2)

@@ -14,10 +14,14 @@ about the next y beyond the past of Y: I(X_{t-h+1..t}; Y_{t+1} | Y_{t-h+1..t}).
 
 The p-value of conditional independence permutes x among rows of nearly the same z (Runge, 2018).
 Nearly the same is not the same: if z almost determines x, rows that take the x of a neighbour lose
-what x and y share through z, and too many true hypotheses are rejected. So x moves along its local
-slope,
+what x and y share through z, and too many true hypotheses are rejected. But given z a function of z
+is a constant, so that
 
-    x*_i = x_j + B_i (z_i - z_j),    B_i by least squares over the neighbours of z_i.
+    I(X; Y | Z) = I(X - f(Z); Y - g(Z) | Z)
+
+for all f and g. With f and g fits around each z, by z and its squares, residuals are permuted, on
+which z has hardly any influence left. Rows at the rim of z, where a fit spans too much, are left
+out of the test: independence given z holds for any z.
 """
 
 import math
@@ -45,9 +49,11 @@ PERMUTATIONS = 99
 DISTINCT = 0.05
 """Columns with at most this share of distinct values are treated as discrete."""
 FITTED = 20
-"""Neighbours from which a local slope is taken."""
+"""Neighbours of a local fit."""
+INNER = 0.8
+"""The share of rows that the p-value of continuous columns is from."""
 CONTINUOUS = 0.6
-"""Columns with at least this share of distinct values have slopes."""
+"""Columns with at least this share of distinct values are fitted."""
 OFF = 0.1
 """Nats of bias on Gaussian rows that are worth a warning."""
 
@@ -132,9 +138,10 @@ def _answer(
     )
     warning = None
     sx, sy, sz = (random_scores(side, rng) for side in (x, y, z))
-    beside = _neighbours_in(sz, k)
     if discrete:
+        beside = _neighbours_in(sz, k)
         value, cells = counted(x, y, z)
+        observed = value
         spread = _local_spread(x, y, z)
         stderr, bias = spread / math.sqrt(samples) + cells / samples / 4, 0.0
         if samples < PAIRS_PER_CELL * cells:
@@ -152,15 +159,19 @@ def _answer(
         elif gaussian - WIDTH * stderr > value - bias + OFF:
             warning = f"a Gaussian of these correlations has {gaussian:.2f} nats"
 
-        slopes = _slopes(sx, sz, x, z)
+        inner = _inner(sz)
+        rx, ry = (
+            random_scores(_residuals(scores, sz, side, z)[inner], rng)
+            for scores, side in ((sx, x), (sy, y))
+        )
+        rz = sz[inner]
+        near = _neighbours_in(rz, k)
+        observed = float(frenzel_pompe(rx, ry, rz, k).mean())
 
         def permuted() -> float:
-            order = _among(beside, rng)
-            moved = sx[order] + np.einsum("nzx,nz->nx", slopes, sz - sz[order])
-            # As scores again: neighbours see whether the values are evenly spaced.
-            return float(frenzel_pompe(random_scores(moved, rng), sy, sz, k).mean())
+            return float(frenzel_pompe(rx[_among(near, rng)], ry, rz, k).mean())
 
-    above = sum(permuted() >= value for _ in range(permutations))
+    above = sum(permuted() >= observed for _ in range(permutations))
     p_value = (above + 1) / (permutations + 1)
     low, high = (min(value, value - bias), max(value, value - bias))
     interval = (
@@ -212,18 +223,30 @@ def _neighbours_in(z: Array, count: int) -> npt.NDArray[np.intp]:
     return found
 
 
-def _slopes(sx: Array, sz: Array, x: Rows, z: Rows) -> Array:
-    """The local slopes B of the scores of x in those of z, (N, Dz, Dx); 0 where values repeat."""
-    samples, width = sz.shape
+def _inner(z: Array) -> npt.NDArray[np.intp]:
+    """The rows, INNER of all, whose neighbours are nearest."""
+    width = cKDTree(z).query(z, min(FITTED, len(z)))[0][:, -1]
+    return np.flatnonzero(width <= np.quantile(width, INNER))
+
+
+def _residuals(sx: Array, sz: Array, x: Rows, z: Rows) -> Array:
+    """Scores of x less fits in those of z around each row, by z and its squares, the row itself
+    left out, (N, Dx); as they are where values repeat."""
+    samples, width = len(sz), 2 * sz.shape[1]
     count = min(FITTED + 2 * width, samples - 1)
     repeated = any(len(np.unique(each)) < CONTINUOUS * samples for each in (*x.T, *z.T))
     if repeated or count <= 2 * width:
-        return np.zeros((samples, width, sx.shape[1]))
+        return sx
     near = _neighbours_in(sz, count)
-    dz, dx = (side[near] - side[near].mean(1, keepdims=True) for side in (sz, sx))
-    square = np.einsum("nkz,nkw->nzw", dz, dz)
-    ridge = 1e-6 * np.trace(square, axis1=1, axis2=2)[:, None, None] * np.eye(width)
-    return np.linalg.solve(square + ridge, np.einsum("nkz,nkx->nzx", dz, dx))
+    dz = sz[near] - sz[:, None]
+    terms = np.concatenate([dz, dz**2], axis=2)
+    mean_terms, mean_x = terms.mean(1), sx[near].mean(1)
+    terms, dx = terms - mean_terms[:, None], sx[near] - mean_x[:, None]
+    square = np.einsum("nkz,nkw->nzw", terms, terms)
+    ridge = 1e-9 * np.trace(square, axis1=1, axis2=2)[:, None, None] * np.eye(width)
+    fitted = np.linalg.solve(square + ridge, np.einsum("nkz,nkx->nzx", terms, dx))
+    # At the row itself all terms are 0.
+    return sx - (mean_x - np.einsum("nzx,nz->nx", fitted, mean_terms))
 
 
 def _among(beside: npt.NDArray[np.intp], rng: np.random.Generator) -> npt.NDArray[np.intp]:
