@@ -19,8 +19,8 @@ is a constant, so that
 
     I(X; Y | Z) = I(X - f(Z); Y - g(Z) | Z)
 
-for all f and g. With f and g fits around each z, by z and its squares, residuals are permuted, on
-which z has hardly any influence left. Rows at the rim of z, where a fit spans too much, are left
+for all f and g. With f and g fits around each z, residuals are permuted, on which z has hardly any
+influence left. Rows at the rim of z, where a fit spans too much, are left
 out of the test: independence given z holds for any z.
 """
 
@@ -230,16 +230,18 @@ def _inner(z: Array) -> npt.NDArray[np.intp]:
 
 
 def _residuals(sx: Array, sz: Array, x: Rows, z: Rows) -> Array:
-    """Scores of x less fits in those of z around each row, by z and its squares, the row itself
-    left out, (N, Dx); as they are where values repeat."""
-    samples, width = len(sz), 2 * sz.shape[1]
+    """Scores of x less fits in those of z around each row, the row itself left out, (N, Dx); as
+    they are where values repeat. Fits are linear, of a single z quadratic: more terms of several
+    columns would take more neighbours than are near."""
+    samples = len(sz)
+    width = 2 if sz.shape[1] == 1 else sz.shape[1]
     count = min(FITTED + 2 * width, samples - 1)
     repeated = any(len(np.unique(each)) < CONTINUOUS * samples for each in (*x.T, *z.T))
     if repeated or count <= 2 * width:
         return sx
     near = _neighbours_in(sz, count)
     dz = sz[near] - sz[:, None]
-    terms = np.concatenate([dz, dz**2], axis=2)
+    terms = np.concatenate([dz, dz**2], axis=2)[:, :, :width]
     mean_terms, mean_x = terms.mean(1), sx[near].mean(1)
     terms, dx = terms - mean_terms[:, None], sx[near] - mean_x[:, None]
     square = np.einsum("nkz,nkw->nzw", terms, terms)
