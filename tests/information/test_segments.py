@@ -1,5 +1,8 @@
 """Segments of text: the pairs are the right tokens, and a chain's information is found."""
 
+import math
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +13,7 @@ from infolm.errors import InfolmError
 from infolm.information import neural
 from infolm.information.languages import MarkovChain
 from infolm.information.neural import BOUNDS, cross_fitted, fewest_rows, parts
-from infolm.information.segments import Segments, segment_pairs
+from infolm.information.segments import Segments, segment_pairs, shared_by_pairs
 
 untimed = settings(deadline=None, max_examples=60)
 
@@ -119,6 +122,42 @@ def test_segments_of_noise_share_nothing():
     estimate = Segments(4, folds=2, steps=100).estimate(*segment_pairs(tokens, 3, 0))
     assert estimate.value < 4 * estimate.stderr + 0.01
     assert estimate.interval[0] < 0.01
+
+
+def languages(flip, rows, seed, types=8, length=6):
+    """Sentences that step by 1 or by 3, by a bit that y has too but for flips: single tokens tell
+    nothing of it, and I(X; Y) = ln 2 - H(flip) exactly."""
+    rng = np.random.default_rng(seed)
+    bits = rng.integers(0, 2, rows)
+    other = bits ^ (rng.random(rows) < flip)
+    begin = rng.integers(0, types, (2, rows, 1))
+    return [
+        (begin[side] + np.arange(length) * np.where(each == 1, 3, 1)[:, None]) % types
+        for side, each in enumerate((bits, other))
+    ]
+
+
+def test_what_pairs_of_tokens_show_is_a_lower_bound():
+    for seed in range(20):
+        sure = shared_by_pairs(*languages(0.0, 800, seed))
+        assert 0.5 < sure <= math.log(2)
+        doubtful = shared_by_pairs(*languages(0.2, 800, seed))
+        assert 0.05 < doubtful < math.log(2) + 0.2 * math.log(0.2) + 0.8 * math.log(0.8)
+        assert shared_by_pairs(*languages(0.5, 800, seed)) < 0.005
+    x, y = languages(0.0, 800, 0)
+    assert shared_by_pairs(x[:, :1], y) == 0  # no pairs
+    assert shared_by_pairs(x[:60], y[:60]) == 0  # too few
+
+
+def test_critics_that_miss_what_pairs_of_tokens_show_are_warned_of():
+    estimator = Segments(8, folds=2, steps=60)
+    missed = estimator.estimate(*languages(0.0, 800, 1))
+    assert missed.interval[1] < 0.3
+    assert re.search(r"pairs of neighbouring tokens show at least 0\.\d+ nats", missed.warning)
+    nothing = estimator.estimate(*languages(0.5, 800, 1))
+    assert "found nothing" in nothing.warning
+    seen = Segments(CHAIN.types, folds=3, steps=80).estimate(*chain_pairs(2500, 3, 0))
+    assert "tokens show" not in (seen.warning or "")
 
 
 def test_the_two_sides_may_have_different_lengths():
