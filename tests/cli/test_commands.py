@@ -505,7 +505,7 @@ def test_corpora_are_listed(infolm):
     assert done.code == 0
     names = ["ptb", "ptb-char", "wikitext-2", "wikitext-103", "enwik8", "text8", "python-docs"]
     names += ["markov", "hmm", "grammar", "reverse-copy", "yelp", "uniform", "mwc-en", "mwc-fi"]
-    names.append("babylm-10m")
+    names += ["xquad", "babylm-10m"]
     assert all(re.search(rf"^ *{name} ", done.out, re.MULTILINE) for name in names)
     assert {entry["name"] for entry in json.loads(infolm("corpora", "--json").out)} == set(names)
 

@@ -239,14 +239,14 @@ def test_the_registry_is_complete() -> None:
     known = registry()
     assert list(known) == [
         *("ptb", "ptb-char", "wikitext-2", "wikitext-103", "enwik8", "text8"),
-        *("mwc-en", "mwc-fi", "yelp", "babylm-10m"),
+        *("mwc-en", "mwc-fi", "yelp", "xquad", "babylm-10m"),
         *("python-docs", "markov", "hmm", "grammar", "reverse-copy", "uniform"),
     ]
     for info in known.values():
         assert info.title
         assert info.licence
         assert info.source.startswith(("http", "infolm."))
-        assert len(info.files) in ({1} if info.sizes else {0, 3, 4, 18})
+        assert len(info.files) in ({1} if info.sizes else {0, 1, 3, 4, 18})
         for download in info.downloads:
             assert int(download.sha256, 16)
             assert len(download.sha256) == 64

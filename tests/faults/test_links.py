@@ -131,6 +131,7 @@ SCRATCH_ELSEWHERE = {
     "nn/recurrence/native.py",  # a temporary folder where the cache cannot be written
     "evaluation/generated.py",  # a text of its own, in the system's temporary folder
     "evaluation/reverse.py",  # a run of its own, there too
+    "studies/tables/measures/rank.py",  # questions of one part, there too
     "exports/graphs/exporter.py",  # graphs on their way through onnxruntime, there too
 }
 

@@ -206,6 +206,10 @@ def test_what_fits_follows_the_pace():
     clock.now = 1010.0
     fast.validated(10, 0.1, 5.0)  # 990 more would fit, and the recipe allows 120 in all
     assert fast.replanned == [Replanned(after=10, steps=120)]
+    fast.begin()
+    fast.validated(120, 1.0, 4.0)  # the end: nothing is planned after it
+    assert len(fast.replanned) == 1
+    assert fast.planned == 120
 
 
 @pytest.mark.usefixtures("quick")

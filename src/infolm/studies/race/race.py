@@ -101,6 +101,8 @@ class _Runner:
         self.inner.validated(step, progress, loss)
         now = self.clock.elapsed()
         self.curve.append(Point(seconds=now, step=step, nll=loss))
+        if step >= self.planned:  # the end, whatever else would fit
+            return
         seconds = (now - self._began) / (step - self._since)  # of a step, validations included
         fitting = min(step + int((self.until - RESUMING - now) / seconds), self.most)
         if fitting > step and abs(fitting / self.planned - 1) > TOLERANCE:
