@@ -44,9 +44,10 @@ from pathlib import Path
 
 from infolm.data import python_docs
 
-# A part of the manual that comes with Python. Put a text of your own here.
+# The short lines of the manual that comes with Python. Put a text of your own here.
 lines = python_docs.splits()["train"].splitlines(keepends=True)
-Path("book.txt").write_text("".join(lines[:1500]), encoding="utf-8")"""
+short = [line for line in lines if len(line.split()) < 40]
+Path("book.txt").write_text("".join(short), encoding="utf-8")"""
 
 CONTENTS = """\
 # Notebooks
