@@ -20,8 +20,8 @@ is a constant, so that
     I(X; Y | Z) = I(X - f(Z); Y - g(Z) | Z)
 
 for all f and g. With f and g fits around each z, residuals are permuted, on which z has hardly any
-influence left. Rows at the rim of z, where a fit spans too much, are left
-out of the test: independence given z holds for any z.
+influence left. Rows at the rim of z, where a fit spans too much, are left out of the test:
+independence given z holds for any z.
 """
 
 import math

@@ -176,8 +176,9 @@ def shared_by_pairs(x: Tokens, y: Tokens) -> float:
         v = y1.T @ (x1 @ u) / half - mean_y * (mean_x @ u)
         v /= np.linalg.norm(v) or 1.0
     a, b = x2 @ u, y2 @ v
-    above = (np.array([a > (x1 @ u).mean(), b > (y1 @ v).mean()])).astype(float)
-    joint = np.array([[np.mean((above[0] == i) & (above[1] == j)) for j in (0, 1)] for i in (0, 1)])
+    left, right = a > (x1 @ u).mean(), b > (y1 @ v).mean()
+    sides = (False, True)
+    joint = np.array([[np.mean((left == i) & (right == j)) for j in sides] for i in sides])
     independent = joint.sum(1, keepdims=True) * joint.sum(0)
     local = np.log(np.where(joint > 0, joint, 1) / np.where(joint > 0, independent, 1))
     value = float((joint * local).sum())

@@ -168,6 +168,7 @@ def test_steps_are_planned_anew_where_others_fit(small_text, tmp_path, monkeypat
     record = race(Recipe.model_validate(tree), out, rules, clock, watcher, quiet)
     found = record.training
     assert found.replanned
+    assert found.first == 5000
     assert found.planned == found.replanned[-1].steps == record.recipe["train"]["max_steps"]
     assert [each.after % 10 for each in found.replanned] == [0] * len(found.replanned)
     assert found.steps <= found.planned < 5000

@@ -76,7 +76,8 @@ class _Runner:
         self, inner: Watcher, clock: Clock, until: float, steps: int, most: int | None
     ) -> None:
         self.inner, self.clock, self.until = inner, clock, until
-        self.planned, self.most = steps, most or math.inf
+        self.first = self.planned = steps
+        self.most = most or math.inf
         self.curve: list[Point] = []
         self.replanned: list[Replanned] = []
         self.steps = 0
@@ -242,7 +243,7 @@ def _train(
         try:
             train(changed, out, bool(runner.curve), runner, report)
         except _Replan:
-            watcher.say(f"{runner.planned:,} steps fit into the time, of {steps:,} planned")
+            watcher.say(f"{runner.planned:,} steps fit into the time, of {runner.first:,} planned")
             changed, resume = for_race(recipe, runner.planned, **every), True
         except OutOfTime:
             watcher.say(
@@ -278,6 +279,7 @@ def _training(trained: _Trained, run: LanguageRun) -> Training:
     best = min(runner.curve, key=lambda point: point.nll)
     return Training(
         planned=runner.planned,
+        first=runner.first if runner.replanned else None,
         replanned=runner.replanned,
         steps=runner.steps,
         best_step=best.step,

@@ -75,10 +75,11 @@ class Replanned(_Part):
 
 
 class Training(_Part):
-    """planned: steps, as last set. replanned: how they were set after the first time. steps: those
-    taken. best_step: of the weights that are measured."""
+    """planned: steps, as last set. first: as set before the first step. replanned: how they were
+    set after that. steps: those taken. best_step: of the weights that are measured."""
 
     planned: int
+    first: int | None = None
     replanned: list[Replanned] = []
     steps: int
     best_step: int
@@ -88,9 +89,10 @@ class Training(_Part):
 
     @model_serializer(mode="wrap")
     def _with_changes(self, whole: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `replanned` where there is none, as in the signatures of earlier records."""
+        """Without `first` and `replanned` where nothing was, as earlier records are signed."""
         tree: dict[str, Any] = whole(self)
-        return tree if self.replanned else {k: v for k, v in tree.items() if k != "replanned"}
+        changes = () if self.replanned else ("first", "replanned")
+        return {name: value for name, value in tree.items() if name not in changes}
 
     @property
     def size(self) -> str:
