@@ -229,6 +229,9 @@ def test_a_text_by_distance(infolm, tmp_path):
         assert [gap["gap"] for gap in each["distances"]] == [0, 8]
     assert (result["text"], other["text"]) == ("words.txt", "repeated.txt")
     assert (tmp_path / "by.png").stat().st_size > 1_000
+    for text in ("words.txt", "repeated.txt"):  # what takes so long
+        for gap in (0, 8):
+            assert f"{text}, {gap} tokens between" in done.err
     done = infolm("mi", "words.txt", "--distances", "0,8", "--gap", 1)
     one_sentence(done, "--gap is one distance")
     one_sentence(infolm("mi", "words.txt", "--distances", "0,x"), "whole numbers")

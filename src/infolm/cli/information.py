@@ -11,6 +11,7 @@ from infolm.cli.app import JsonOption, app, print_table
 from infolm.errors import InfolmError
 
 if TYPE_CHECKING:
+    from infolm.data.ingest import Report
     from infolm.data.tables import Samples
     from infolm.information.estimate import Estimator, Unit
     from infolm.information.panel import Answer, Panel
@@ -608,7 +609,14 @@ def _mi_by_distance(
         texts = [read_text(source, **reading, report=stages) for source in sources]
         for text in texts:
             found = [
-                text_information(text, bounds, gap=gap, **segments, report=stages, **settings)
+                text_information(
+                    text,
+                    bounds,
+                    gap=gap,
+                    **segments,
+                    report=_stage(stages, f"{text.name}, {gap:,} tokens between"),
+                    **settings,
+                )
                 for gap in gaps
             ]
             measured = [each.to(unit).as_dict() for each in found]
@@ -616,6 +624,11 @@ def _mi_by_distance(
     if plot:
         _draw_distances(results, plot)
     return results
+
+
+def _stage(report: "Report", name: str) -> "Report":
+    """The report under the name of one text and distance, of which each takes minutes."""
+    return lambda stage, done, total: report(f"{name}: {stage}", done, total)
 
 
 def _print_distances(results: list[dict[str, Any]]) -> None:

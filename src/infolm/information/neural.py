@@ -445,6 +445,8 @@ def cross_fitted(
         return read_fold(fold, x, other, prepared[at], bound, steps, seed, apart)
 
     readings: list[Reading] = []
+    if progress:
+        progress(0, len(work))
     with _one_thread_each() as pool:
         for reading in pool.map(read, range(len(work))):
             readings.append(reading)
