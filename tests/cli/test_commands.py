@@ -522,3 +522,24 @@ def test_help_names_every_command_and_imports_nothing_heavy():
     assert done.returncode == 0, done.stderr
     for command in ("train", "evaluate", "generate", "report", "mi", "recipes", "corpora"):
         assert command in done.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="PyTorch has GNU's OpenMP on Linux only")
+@pytest.mark.parametrize(
+    ("own", "turns"),
+    [({}, "20000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "passive"}, "0")],
+)
+def test_waiting_threads_sleep_soon_unless_told_otherwise(own, turns):
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "infolm", "evaluate", "no-such-run"],
+        env=clean | {"OMP_DISPLAY_ENV": "verbose"} | own,
+        capture_output=True,
+        text=True,
+    )
+    said = set(re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr))  # by OpenMP itself
+    assert said == {turns}
