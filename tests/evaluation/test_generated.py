@@ -72,7 +72,7 @@ def test_bits_for_the_truth_and_every_estimate(chain):
 
 
 def test_the_stride(chain, monkeypatch):
-    """By default it is a sixth of a pair, and a long text is not used up."""
+    """By default it is a sixth of a pair, a segment at most, and a long text is not used up."""
 
     def pairs(length=6, gap=1, **settings):
         found = text_information(text, length=length, gap=gap, folds=2, steps=2, **settings)
@@ -81,6 +81,7 @@ def test_the_stride(chain, monkeypatch):
     text = drawn_from(chain, 2000)
     assert pairs() == (2, (2000 - 13) // 2 + 1, math.ceil(994 / 7))  # every 14 tokens
     assert pairs(length=1, gap=0) == (1, 1999, 1000)
+    assert pairs(length=2, gap=20) == (2, (2000 - 24) // 2 + 1, math.ceil(989 / 12))
     assert pairs(stride=3) == (3, 663, math.ceil(663 / 5))
     assert pairs(stride=13) == (13, 153, 153)
     monkeypatch.setattr(generated, "MOST_READ", 90)

@@ -49,7 +49,8 @@ CONVENTION = (
     f"learnt from, the mean of {FOLDS} folds; shuffled: of segments paired at random, one fold"
 )
 OVERLAPPING = 6
-"""About how many pairs contain a token, unless a stride is given: BMI's 90 tokens every 15."""
+"""About how many pairs span a token, unless a stride is given: BMI's 90 tokens every 15. Of short
+segments far apart there are more: a pair begins at least every segment's length."""
 MOST_PAIRS, MOST_READ = 100_000, 20_000
 """Training and test pairs of a long text, unless a stride is given."""
 
@@ -233,7 +234,7 @@ def text_information(
     check_text(bounds, length, gap, stride)
     span = 2 * length + gap
     read = text.tokens.size if stride else MOST_READ
-    stride = stride or max(1, span // OVERLAPPING, text.tokens.size // MOST_PAIRS)
+    stride = stride or max(1, min(span // OVERLAPPING, length), text.tokens.size // MOST_PAIRS)
     overlap = (span - 1) // stride
     x, y, apart = _pairs(text, length, gap, stride, overlap, read)
     estimates = [
