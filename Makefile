@@ -7,7 +7,7 @@
 # make dist   wheel and source distribution in dist, checked
 # make test   the whole test suite, with the same answer every time
 # make fuzz   the tests of properties, with new random examples; failures are kept in tests/.found
-# make faults all that is done to break infolm (about a day; SCALE=0.01 for a hundredth of it): file
+# make faults all that is done to break infolm (hours, resumed; SCALE=0.01 for a hundredth): file
 #             operations that fail, 1,000 kills, power cuts, fuzzing, threads, an hour's soak
 # Each makes .venv with what it needs. PYTHON chooses the interpreter (3.11 or newer).
 
@@ -94,7 +94,7 @@ fuzz: .venv/dev
 
 faults: .venv/dev
 	$(PIP) atheris
-	INFOLM_TESTS=whole OMP_NUM_THREADS=1 $(BIN)/python tests/support/fault_programme.py --scale $(SCALE)
+	INFOLM_TESTS=whole OMP_NUM_THREADS=1 $(BIN)/python tests/support/fault_programme.py --scale $(SCALE) --workers 2
 
 check: .venv/dev
 	$(BIN)/ruff check .

@@ -1,12 +1,14 @@
-"""All that is done to break infolm, one after another; the counts go to `results/faults.md`.
+"""All that is done to break infolm; the counts go to `results/faults.md`.
 
-    python tests/support/fault_programme.py                        `make faults`: about a day
+    python tests/support/fault_programme.py                        `make faults`: hours
     python tests/support/fault_programme.py --scale 0.01           a hundredth of it
     python tests/support/fault_programme.py --only kills threads   some of it
     python tests/support/fault_programme.py --page                 write the page anew, run nothing
 
-Figures are kept in `results/faults.json`, each part's with how much was asked for and how long it
-took; a part that is not run keeps its former ones. The exit code is 1 if anything was found.
+A part has pieces, such as one for each command. A piece's figures are kept in `results/faults.json`
+as soon as it ends, with how much was asked for and how long it took. So the programme may be
+stopped at any time: the next one does what is left. `--anew` does all again. The exit code is 1 if
+anything was found.
 """
 
 import argparse
@@ -15,27 +17,34 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from fault_cases import FAILING, KILLED
+from fuzz_readers import READERS
 
 ROOT = Path(__file__).parents[2]
 SUPPORT = "tests/support"
 FIGURES, PAGE = ROOT / "results" / "faults.json", ROOT / "results" / "faults.md"
-
 TESTS = ("tests/faults", "tests/recipes/test_combinations.py")
-PARTS: dict[str, Callable[[float], list[str]]] = {
-    "tests": lambda scale: ["-m", "pytest", "-q", *TESTS],
-    "threads": lambda scale: [f"{SUPPORT}/thread_sanitizer.py", str(max(5, round(400 * scale)))],
-    "commands": lambda scale: [f"{SUPPORT}/fuzz_commands.py", str(round(10_000 * scale))],
-    "kills": lambda scale: [f"{SUPPORT}/kill_many.py", str(round(1000 * scale))],
-    "injected": lambda scale: [f"{SUPPORT}/inject.py", "--share", str(scale)],
-    "soak": lambda scale: [f"{SUPPORT}/soak.py", "--minutes", str(60 * scale)],
-    "readers": lambda scale: [f"{SUPPORT}/fuzz_readers.py", "all", "--minutes", str(10 * scale)],
-}
-WITHOUT_JSON = {"tests", "threads"}
-"""Parts whose figures are their last line."""
+KILLS, LINES = 1000, 10_000
+
+
+class Part(NamedTuple):
+    """command: the arguments of Python for a piece at a scale. told: the page's text for the
+    figures of the pieces that have been run."""
+
+    title: str
+    command: Callable[[str, float], list[str]]
+    told: Callable[[dict[str, Any]], str]
+    pieces: Sequence[str] = ("all",)
+    json: bool = True  # or the figures are the last line
+
 
 POINTS = {  # of what was once wrong: a test that fails without its mending
     "A stranger's folder overwrites files through links": (
@@ -101,13 +110,13 @@ def missing_tests() -> list[str]:
     return gone
 
 
-def run(part: str, scale: float) -> dict[str, Any]:
-    """One part's figures."""
+def run(part: str, piece: str, scale: float) -> dict[str, Any]:
+    """One piece's figures."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "figures.json"
-        told = [] if part in WITHOUT_JSON else ["--json", str(out)]
-        command = [sys.executable, "-W", "ignore", *PARTS[part](scale), *told]
+        told = ["--json", str(out)] if PARTS[part].json else []
+        command = [sys.executable, "-W", "ignore", *PARTS[part].command(piece, scale), *told]
         done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         print(done.stdout, flush=True)
         last = (done.stdout.strip().splitlines() or [""])[-1]
@@ -132,39 +141,46 @@ def table(head: str, rows: list[list[Any]]) -> str:
     return "\n".join(f"| {line} |" for line in lines)
 
 
-def _kills(figures: Any) -> str:
-    rows = [[name, count] for name, count in figures["kills"].items()]
-    rows.append(["together", figures["total"]])
+def findings(pieces: dict[str, Any]) -> int:
+    return sum(len(figures["findings"]) for figures in pieces.values())
+
+
+def _kills(pieces: dict[str, Any]) -> str:
+    rows = [[name, figures["total"]] for name, figures in pieces.items()]
+    rows.append(["together", sum(figures["total"] for figures in pieces.values())])
     return (
         "SIGKILL at random moments, once to three times before the command may end. What was there "
         "before was intact each time, and\nthe end the same bytes as without a kill, but for "
-        f"{len(figures['findings'])} findings.\n\n" + table("command | kills:", rows)
+        f"{findings(pieces)} findings.\n\n" + table("command | kills:", rows)
     )
 
 
-def _injected(figures: Any) -> str:
+def _injected(pieces: dict[str, Any]) -> str:
     kinds = ["ENOSPC", "EIO", "EACCES", "short", "kill"]
     power = ["power-data", "power-all", "power-some"]
+    known = {name: figures["commands"][name] for name, figures in pieces.items()}
     rows = [
         [name, each["operations"], each["faults"], each["tried"]]
         + [each.get(kind, 0) for kind in kinds]
         + [sum(each.get(kind, 0) for kind in power)]
-        for name, each in figures["commands"].items()
+        for name, each in known.items()
     ]
     head = " | ".join(f"{kind}:" for kind in [*kinds, "power"])
     return (
         "One operation on a file fails or is the last: no room, a bad disk, no right, a short "
         "write, SIGKILL, a power cut that takes all\nthat was not flushed. Then what was there is "
         "compared, the command is given again, and its result compared with an undisturbed one's.\n"
-        f"{figures['tried']:,} faults were tried, with {len(figures['findings'])} findings.\n\n"
+        f"{sum(each['tried'] for each in known.values()):,} faults were tried, with "
+        f"{findings(pieces)} findings.\n\n"
         + table(f"command | operations: | possible faults: | tried: | {head}", rows)
         + "\n\nNot seen: what SQLite writes, and the workers of `infolm tune`, which "
         "`kill_many.py` covers."
     )
 
 
-def _readers(figures: Any) -> str:
-    rows = [[e["reader"], e["inputs"], e["branches"], e["findings"]] for e in figures]
+def _readers(pieces: dict[str, Any]) -> str:
+    each = [figures for (figures,) in pieces.values()]
+    rows = [[e["reader"], e["inputs"], e["branches"], e["findings"]] for e in each]
     return (
         "Fuzzed by coverage (atheris 3.0.0). An input is a finding if its reader raises anything "
         "but infolm's own error, or takes 60 seconds\nor 3 GB.\n\n"
@@ -173,18 +189,20 @@ def _readers(figures: Any) -> str:
     )
 
 
-def _commands(figures: Any) -> str:
-    codes = ", ".join(
-        f"{count:,} with exit code {code}" for code, count in figures["codes"].items()
-    )
+def _commands(pieces: dict[str, Any]) -> str:
+    codes: Counter[str] = Counter()
+    for figures in pieces.values():
+        codes.update(figures["codes"])
+    said = ", ".join(f"{count:,} with exit code {code}" for code, count in codes.items())
+    slowest = max(figures["slowest_seconds"] for figures in pieces.values())
     return (
-        f"{figures['lines']:,} recipes and command lines with random values: {codes}; "
-        f"{len(figures['findings'])} findings; the slowest took\n"
-        f"{figures['slowest_seconds']} s of CPU time."
+        f"{codes.total():,} recipes and command lines with random values: {said}; "
+        f"{findings(pieces)} findings; the slowest took\n{slowest} s of CPU time."
     )
 
 
-def _soak(figures: Any) -> str:
+def _soak(pieces: dict[str, Any]) -> str:
+    (figures,) = pieces.values()
     rows = [
         [name, figures["first"][name], figures["last"][name], figures["budgets"][name]]
         for name in figures["budgets"]
@@ -196,67 +214,134 @@ def _soak(figures: Any) -> str:
     )
 
 
-def _plain(figures: Any) -> str:
-    return str(figures)
+def _plain(pieces: dict[str, Any]) -> str:
+    return "\n".join(map(str, pieces.values()))
 
 
-TITLES: dict[str, tuple[str, Callable[[Any], str]]] = {
-    "injected": ("Files: every operation fails in turn", _injected),
-    "kills": ("Processes: killed at random moments", _kills),
-    "readers": ("Readers of files, fuzzed by coverage", _readers),
-    "commands": ("Recipes and command lines", _commands),
-    "threads": ("ThreadSanitizer on the native recurrence", _plain),
-    "soak": ("An hour of everything", _soak),
-    "tests": ("The tests of faults", _plain),
+PARTS = {
+    "injected": Part(
+        "Files: every operation fails in turn",
+        lambda piece, scale: [f"{SUPPORT}/inject.py", "--only", piece, "--share", str(scale)],
+        _injected,
+        FAILING,
+    ),
+    "kills": Part(
+        "Processes: killed at random moments",
+        lambda piece, scale: [
+            *(f"{SUPPORT}/kill_many.py", str(max(1, round(KILLS * scale / len(KILLED))))),
+            *("--only", piece),
+        ],
+        _kills,
+        KILLED,
+    ),
+    "readers": Part(
+        "Readers of files, fuzzed by coverage",
+        lambda piece, scale: [f"{SUPPORT}/fuzz_readers.py", piece, "--minutes", str(10 * scale)],
+        _readers,
+        tuple(READERS),
+    ),
+    "commands": Part(
+        "Recipes and command lines",
+        lambda piece, scale: [
+            *(f"{SUPPORT}/fuzz_commands.py", str(max(1, round(LINES * scale / 10)))),
+            *("--seed", piece),
+        ],
+        _commands,
+        tuple(map(str, range(10))),
+    ),
+    "threads": Part(
+        "ThreadSanitizer on the native recurrence",
+        lambda _, scale: [f"{SUPPORT}/thread_sanitizer.py", str(max(5, round(400 * scale)))],
+        _plain,
+        json=False,
+    ),
+    "soak": Part(
+        "An hour of everything",
+        lambda _, scale: [f"{SUPPORT}/soak.py", "--minutes", str(60 * scale)],
+        _soak,
+    ),
+    "tests": Part(
+        "The tests of faults", lambda _, scale: ["-m", "pytest", "-q", *TESTS], _plain, json=False
+    ),
 }
 
 
 def page(known: dict[str, Any]) -> str:
     """`results/faults.md`."""
-    seconds = sum(part["seconds"] or 0 for part in known.values())
-    parts = [
+    seconds = sum(piece["seconds"] for pieces in known.values() for piece in pieces.values())
+    written = [
         "# Faults\n\nWhat was done to break infolm, and what came of it. `make faults` does all of "
-        "this, for about a day, and writes this page\n(`tests/support/fault_programme.py`). A part "
+        "this in some hours and writes this page\n(`tests/support/fault_programme.py`). Each part "
         "says how much of the whole was run when its figures were measured, on two busy cores,\n"
         f"Python 3.11, Linux. Together these figures took {seconds:,} s."
     ]
-    for name, (title, told) in TITLES.items():
-        text = f"## {title}\n\n`python -W ignore {' '.join(PARTS[name](1.0))}`"
-        if name in known:
-            part = known[name]
-            took = f" in {part['seconds']:,} s" if part["seconds"] else ""
-            share = f"{part['scale']:.1%} of it" if part["scale"] < 1 else "all of it"
-            text += f" ({share}{took})\n\n{part.get('note', '')}{told(part['figures'])}"
+    for name, part in PARTS.items():
+        found = known.get(name, {})
+        pieces = {piece: found[piece] for piece in part.pieces if piece in found}
+        command = " ".join(part.command(part.pieces[0], 1.0))
+        text = f"## {part.title}\n\n`python -W ignore {command}`"
+        if len(part.pieces) > 1:
+            text += f" and so on for {len(part.pieces)}"
+        if pieces:
+            share = sum(min(each["scale"], 1) for each in pieces.values()) / len(part.pieces)
+            took = sum(each["seconds"] for each in pieces.values())
+            text += f" ({share:.1%} of it in {took:,} s)\n\n"
+            text += part.told({piece: each["figures"] for piece, each in pieces.items()})
         else:
             text += "\n\nNot run yet."
-        parts.append(text)
+        written.append(text)
     rows = [
         [number, what, "<br>".join(f"`{test.removeprefix('tests/')}`" for test in tests)]
         for number, (what, tests) in enumerate(POINTS.items(), 1)
     ]
-    parts.append(
+    written.append(
         "## What was wrong once, and the test that fails without its mending\n\n"
         + table("number: | what | tests", rows)
     )
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(written) + "\n"
+
+
+def left(known: dict[str, Any], scale: float, parts: Sequence[str]) -> list[tuple[str, str]]:
+    """The pieces that have not been run at this scale, or were not passed."""
+    return [
+        (part, piece)
+        for part in parts
+        for piece in PARTS[part].pieces
+        if not (found := known[part].get(piece)) or found["scale"] < scale or not found["passed"]
+    ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--only", nargs="*", choices=[*PARTS])
+    parser.add_argument("--only", nargs="*", choices=[*PARTS], default=[*PARTS])
+    parser.add_argument("--anew", action="store_true")
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--page", action="store_true")
     asked = parser.parse_args()
     known = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-    passed = not missing_tests()
+    known = {part: known.get(part, {}) for part in PARTS}
     for test in missing_tests():
         print(f"{test} is not there")
-    for part in [] if asked.page else (asked.only or PARTS):
-        known[part] = run(part, asked.scale)
-        passed = passed and known[part]["passed"]
-        FIGURES.write_text(json.dumps(known, indent=1) + "\n")  # after each: a day is long
+    writing = threading.Lock()
+
+    def do(part: str, piece: str) -> bool:
+        figures = run(part, piece, asked.scale)
+        with writing:
+            known[part][piece] = figures
+            FIGURES.write_text(json.dumps(known, indent=1) + "\n")
+            PAGE.write_text(page(known), encoding="utf-8")
+        return bool(figures["passed"])
+
+    work = (
+        []
+        if asked.page
+        else left({p: {} for p in PARTS} if asked.anew else known, asked.scale, asked.only)
+    )
+    with ThreadPoolExecutor(asked.workers) as pool:
+        passed = list(pool.map(lambda piece: do(*piece), work))
     PAGE.write_text(page(known), encoding="utf-8")
-    sys.exit(not passed)
+    sys.exit(bool(missing_tests()) or not all(passed))
 
 
 if __name__ == "__main__":
