@@ -69,6 +69,8 @@ def test_fast_is_the_panel_without_its_critic(infolm):
     assert "Not distinguishable from 0 (p = " in done.out
     assert "mine" not in done.out
     one_sentence(infolm("mi", "x.npy", "y.npy", "--neighbours", 3), "--neighbours", "the panel")
+    for names in ([], ["-e", "ksg"]):
+        one_sentence(infolm("mi", "x.npy", "y.npy", "--plot", "xy.png", *names), "--matrix")
 
 
 def test_the_answer_in_bits(infolm):
@@ -236,6 +238,7 @@ def test_a_text_by_distance(infolm, tmp_path):
     one_sentence(done, "--gap is one distance")
     one_sentence(infolm("mi", "words.txt", "--distances", "0,x"), "whole numbers")
     one_sentence(infolm("mi", "words.txt", "--beside", "words.txt"), "--beside is for --distances")
+    one_sentence(infolm("mi", "words.txt", "--plot", "by.png"), "give --distances too")
 
 
 def test_help_shows_both_forms(infolm):

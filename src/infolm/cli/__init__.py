@@ -18,7 +18,7 @@ from infolm.cli import serve  # noqa: F401
 from infolm.cli import variance  # noqa: F401
 from infolm.cli import repair  # noqa: F401
 from infolm.cli import reproduce  # noqa: F401
-from infolm.cli import information  # noqa: F401
+from infolm.cli.information import command  # noqa: F401
 from infolm.cli import lists  # noqa: F401
 
 # isort: on
