@@ -153,8 +153,8 @@ def test_canonical_coordinates_forget_monotone_maps_of_the_columns():
     for a, b in zip(plain(x, y), other(bent, 5 + np.sinh(y)), strict=True):
         # An axis may point either way.
         torch.testing.assert_close(a.abs(), b.abs(), rtol=0, atol=1e-4)
-    assert Neural(steps=0, folds=2).unchecked(x, y).value == pytest.approx(
-        Neural(steps=0, folds=2).unchecked(3 * x - 1, y).value, abs=1e-4
+    assert Neural(steps=0, folds=2).estimate(x, y).value == pytest.approx(
+        Neural(steps=0, folds=2).estimate(3 * x - 1, y).value, abs=1e-4
     )
 
 
@@ -304,7 +304,7 @@ GAUSSIAN = CorrelatedGaussian.with_information(2, 0.8)
 def gaussian_estimate(kind):
     """On 900 rows; what is true of the estimate whatever the bound."""
     x, y = GAUSSIAN.sample(900, np.random.default_rng(3))
-    estimate = Neural(kind, folds=3, steps=neural.EVERY).unchecked(x, y)
+    estimate = Neural(kind, folds=3, steps=neural.EVERY).estimate(x, y)
     assert (estimate.estimator, estimate.samples, estimate.unit) == (kind, 900, "nats")
     assert len(estimate.folds) == 3
     assert estimate.value == pytest.approx(np.mean(estimate.folds))
@@ -366,9 +366,9 @@ def parabola(samples, noise=0.5):
 def test_a_critic_finds_what_does_not_correlate():
     x, y, truth = parabola(600)
     assert truth > 0.5
-    start = Neural(folds=2, steps=0).unchecked(x, y)
+    start = Neural(folds=2, steps=0).estimate(x, y)
     assert abs(start.value) < 0.05
-    estimate = Neural(folds=2, steps=150).unchecked(x, y)
+    estimate = Neural(folds=2, steps=150).estimate(x, y)
     assert 0.6 * truth < estimate.value < truth + 4 * estimate.stderr
     assert abs(estimate.permuted) < 4 * math.sqrt(2) * estimate.stderr
 
@@ -376,7 +376,7 @@ def test_a_critic_finds_what_does_not_correlate():
 @pytest.mark.parametrize("critic", ["bilinear", "concatenated", "five-way"])
 def test_every_critic_can_be_chosen_and_starts_from_the_gaussian(critic):
     x, y = GAUSSIAN.sample(200, np.random.default_rng(4))
-    estimate = Neural("nwj", critic, folds=2, steps=3).unchecked(x, y)
+    estimate = Neural("nwj", critic, folds=2, steps=3).estimate(x, y)
     assert estimate.value == pytest.approx(
         GAUSSIAN.mutual_information, abs=4 * estimate.stderr + 0.03
     )
@@ -385,8 +385,8 @@ def test_every_critic_can_be_chosen_and_starts_from_the_gaussian(critic):
 def test_without_a_gaussian_start_a_critic_starts_from_nothing():
     x, y = GAUSSIAN.sample(600, np.random.default_rng(4))
     start = Neural("nwj", "bilinear", gaussian_start=False, folds=2, steps=0)
-    assert start.unchecked(x, y).value == 0
-    learnt = replace(start, steps=100).unchecked(x, y)
+    assert start.estimate(x, y).value == 0
+    learnt = replace(start, steps=100).estimate(x, y)
     assert 4 * learnt.stderr < learnt.value < GAUSSIAN.mutual_information + 4 * learnt.stderr
 
 
@@ -399,13 +399,13 @@ def small(samples=100):
 
 def test_a_seed_decides_all_and_the_global_generator_is_left_alone():
     before = torch.random.get_rng_state()
-    one, same = SMALL.unchecked(*small()), SMALL.unchecked(*small())
+    one, same = SMALL.estimate(*small()), SMALL.estimate(*small())
     assert one == same
-    assert replace(SMALL, seed=1).unchecked(*small()).folds != one.folds
+    assert replace(SMALL, seed=1).estimate(*small()).folds != one.folds
     torch.manual_seed(17)
-    assert SMALL.unchecked(*small()) == one
+    assert SMALL.estimate(*small()) == one
     torch.random.set_rng_state(before)
-    SMALL.unchecked(*small())
+    SMALL.estimate(*small())
     assert torch.random.get_rng_state().equal(before)
 
 
@@ -415,7 +415,7 @@ def test_the_number_of_threads_changes_nothing_and_is_restored():
         estimates = []
         for count in (1, 3):
             torch.set_num_threads(count)
-            estimates.append(SMALL.unchecked(*small()))
+            estimates.append(SMALL.estimate(*small()))
             assert torch.get_num_threads() == count
         assert estimates[0] == estimates[1]
     finally:
@@ -446,13 +446,13 @@ def test_a_critic_that_fails_is_heard_and_the_threads_are_restored():
 
 def test_progress_counts_the_folds_and_the_shuffled_pairs():
     seen = []
-    replace(SMALL, progress=lambda done, total: seen.append((done, total))).unchecked(*small())
+    replace(SMALL, progress=lambda done, total: seen.append((done, total))).estimate(*small())
     assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 
 def test_a_sequence_is_cut_into_stretches():
     x, y = small()
-    got = replace(SMALL, sequence=True).unchecked(x, y)
+    got = replace(SMALL, sequence=True).estimate(x, y)
     expected, random = (
         cross_fitted("mine", x, y, SMALL._prepare, "mine", 2, margin, 5, 0, None)
         for margin in (1, None)
@@ -464,8 +464,8 @@ def test_a_sequence_is_cut_into_stretches():
 def test_lists_tensors_and_single_columns_are_rows_too():
     x, y = small()
     x, y = x[:, 0], y[:, 0]
-    expected = SMALL.unchecked(x, y)
-    assert SMALL.unchecked(x.tolist(), torch.from_numpy(y)[:, None]) == expected
+    expected = SMALL.estimate(x, y)
+    assert SMALL.estimate(x.tolist(), torch.from_numpy(y)[:, None]) == expected
 
 
 # What an estimate warns of
@@ -473,20 +473,20 @@ def test_lists_tensors_and_single_columns_are_rows_too():
 
 def test_a_value_near_the_ceiling_of_the_rows_is_flagged():
     x = normals(100, 1)
-    estimate = Neural(folds=2, steps=5).unchecked(x, x + 1e-4 * normals(100, 1, seed=1))
+    estimate = Neural(folds=2, steps=5).estimate(x, x + 1e-4 * normals(100, 1, seed=1))
     assert "near the ceiling ln 50 = 3.91 nats of the pairs a fold is read on" in estimate.warning
 
 
 def test_too_many_columns_for_the_rows_are_flagged():
     x, y = CorrelatedGaussian.with_information(10, 1.0).sample(400, np.random.default_rng(0))
-    estimate = Neural(folds=2, steps=5).unchecked(x, y)
+    estimate = Neural(folds=2, steps=5).estimate(x, y)
     assert "more on the rows they were trained on" in estimate.warning
     assert estimate.interval[1] > 1.0
 
 
 def test_too_few_steps_are_flagged():
     x, y, _ = parabola(400)
-    estimate = Neural(folds=2, steps=neural.EVERY).unchecked(x, y)
+    estimate = Neural(folds=2, steps=neural.EVERY).estimate(x, y)
     assert f"2 of 2 critics were still improving after {neural.EVERY} steps" in estimate.warning
 
 
@@ -500,7 +500,7 @@ def test_what_the_rows_are_too_few_to_show_is_left_open():
     task = CorrelatedGaussian.with_information(20, 1.0)
     x, y = task.sample(200, np.random.default_rng(0))
     for kind in ("mine", "infonce"):
-        found = Neural(kind, folds=2, steps=60).unchecked(x, y)
+        found = Neural(kind, folds=2, steps=60).estimate(x, y)
         assert found.value < 0.5
         assert found.warning
         assert found.interval[0] < 1.0 < found.interval[1]
@@ -519,19 +519,19 @@ def test_from_nothing_means_from_nothing_even_where_rho_is_near_one():
 
 def test_a_column_that_is_constant_in_a_fold_is_left_out_there():
     x = np.column_stack([normals(300), np.arange(300) == 7])
-    found = Neural(folds=2, steps=40).unchecked(x, x[:, :1] + normals(300, 1, seed=1))
+    found = Neural(folds=2, steps=40).estimate(x, x[:, :1] + normals(300, 1, seed=1))
     assert found.value > 0.1
     with pytest.raises(InfolmError, match="varies so rarely"):
-        Neural(folds=2, steps=40).unchecked(x[:, 1], normals(300))
+        Neural(folds=2, steps=40).estimate(x[:, 1], normals(300))
 
 
 def test_many_rows_are_read_in_parts(monkeypatch):
     """The mean of the parts' bounds, with an error to match, in bounded memory."""
     task = CorrelatedGaussian.with_information(1, 0.5)
     x, y = task.sample(800, np.random.default_rng(0))
-    whole = Neural(folds=2, steps=10).unchecked(x, y)
+    whole = Neural(folds=2, steps=10).estimate(x, y)
     monkeypatch.setattr(neural, "READ", 100)
-    in_parts = Neural(folds=2, steps=10).unchecked(x, y)
+    in_parts = Neural(folds=2, steps=10).estimate(x, y)
     assert in_parts.value == pytest.approx(whole.value, abs=whole.stderr)
     assert in_parts.stderr == pytest.approx(whole.stderr, rel=0.5)
 
@@ -552,4 +552,4 @@ def test_many_rows_are_read_in_parts(monkeypatch):
 )
 def test_bad_input_is_told_in_a_sentence(estimator, x, y, words):
     with pytest.raises(InfolmError, match=words):
-        estimator.unchecked(x, y)
+        estimator.estimate(x, y)

@@ -10,8 +10,8 @@ from infolm.information.estimate import Estimate
 from infolm.information.evidence import Evidence
 from infolm.information.exact import CorrelatedGaussian, StudentT, UniformNoise
 from infolm.information.gaussian import Gaussian
-from infolm.information.nearest import KSG, Mixture
 from infolm.information.panel import Judgement, Panel, judged, with_critic
+from infolm.information.registry import estimator
 
 
 def answer(x, y, **settings):
@@ -50,7 +50,7 @@ def test_rounded_independent_columns_share_nothing():
     assert found.kind == "none"
     assert found.interval[0] == 0
     assert found.warning is None
-    mixture = Mixture().estimate(x, y)
+    mixture = estimator("mixture").estimate(x, y)
     assert mixture.interval[0] == 0
     assert "withdrawn" in mixture.warning
 
@@ -68,7 +68,7 @@ def test_neighbours_of_heavy_tailed_columns_say_that_their_ranks_disagree():
     rng = np.random.default_rng(4)
     x = rng.standard_normal(800)
     y = 0.8 * x + 0.6 * rng.standard_normal(800)
-    found = KSG().estimate(np.exp(4 * x), y**5)
+    found = estimator("ksg").estimate(np.exp(4 * x), y**5)
     assert "disagree" in found.warning
     low, high = found.interval
     assert low <= -0.5 * math.log(1 - 0.64) <= high
@@ -82,8 +82,8 @@ def ring(rng, samples=1_000):
 
 def test_a_correlation_that_misses_a_ring_says_so():
     x, y = ring(np.random.default_rng(7))
-    assert abs(Gaussian(copula=True).unchecked(x, y).value) < 0.02
-    found = Gaussian(copula=True).estimate(x, y)
+    assert abs(Gaussian(copula=True).estimate(x, y).value) < 0.02
+    found = estimator("copula").estimate(x, y)
     assert "disagree" in found.warning
     assert found.interval[1] > 0.6
     assert 0.6 < answer(x, y).value < 0.85
@@ -112,8 +112,8 @@ def test_rows_in_time_are_told_by_every_estimator():
     walks = np.random.default_rng(10).standard_normal((2, 800)).cumsum(1)
     found = answer(*walks)
     assert found.verdict == "these rows are a time series"
-    for estimator in (KSG(), Gaussian(), Mixture()):
-        assert "--sequence" in estimator.estimate(*walks).warning
+    for name in ("ksg", "gaussian", "mixture"):
+        assert "--sequence" in estimator(name).estimate(*walks).warning
 
 
 def test_copies_of_rows_are_told():

@@ -11,7 +11,7 @@ from infolm.information.prove import Reading, planted, proved, sentence
 def test_what_is_planted_is_there(nats):
     rng = np.random.default_rng(0)
     x, y = np.exp(rng.standard_normal((20_000, 1))), rng.standard_normal((20_000, 1)) ** 3
-    found = Gaussian(copula=True).unchecked(*planted(x, y, nats)).value
+    found = Gaussian(copula=True).estimate(*planted(x, y, nats)).value
     assert found == pytest.approx(nats, abs=0.03)
 
 
@@ -32,7 +32,7 @@ def test_columns_keep_their_values_and_their_own_dependence():
 def test_a_proof_reads_every_amount_and_says_so():
     rng = np.random.default_rng(3)
     x, y = rng.standard_normal((2, 400))
-    readings = proved(x, y, {"copula": Gaussian(copula=True).unchecked})
+    readings = proved(x, y, {"copula": Gaussian(copula=True).estimate})
     assert [reading.planted for reading in readings] == [0, 0.1, 0.5, 1, 2]
     assert "in 5 of 5" in sentence(readings, "copula", 400)
     wrong = [Reading("ksg", 1.0, 0.2, (0.1, 0.3), None)]

@@ -12,6 +12,7 @@ import torch
 
 from infolm.errors import InfolmError
 from infolm.information.estimate import rows
+from infolm.information.nearest import KSG
 from infolm.information.registry import ESTIMATORS, RECOMMENDED, describe, entry, estimator, side
 
 NAMES = list(ESTIMATORS)
@@ -191,7 +192,7 @@ def test_a_setting_it_does_not_have():
         estimator("ksg", folds=3)
     with pytest.raises(InfolmError, match="'bound'"):
         estimator("mine", bound="nwj")
-    assert estimator("ksg", neighbours=7).neighbours == 7
+    assert estimator("ksg", neighbours=7).plain == KSG(neighbours=7)
 
 
 @every

@@ -9,11 +9,13 @@ compared with neighbours, correlations, counts and screens (`panel.judged`):
 - the interval is widened to contain theirs, with a warning if the value is outside theirs.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-from infolm.information.estimate import Estimate, joined, pairs
+import numpy.typing as npt
+
+from infolm.information.estimate import Estimate, Estimator, joined, pairs
+from infolm.information.evidence import FEWEST, Evidence
+from infolm.information.panel import judged, with_critic
 
 APART = 0.05
 """Nats by which a value may lie outside the others' interval without a warning."""
@@ -21,13 +23,28 @@ VETO = 0.05
 """Nats on shuffled pairs, above three standard errors, that withdraw an interval."""
 
 
-def checked(unchecked: Callable[[Any, Any], Estimate], x: Any, y: Any, seed: int = 0) -> Estimate:
-    """The estimate, widened and with warnings if the evidence contradicts it."""
-    from infolm.information.evidence import FEWEST, Evidence
-    from infolm.information.panel import judged, with_critic
+@dataclass(frozen=True)
+class Checked:
+    """An estimator with self-checks: `registry.estimator` makes all of them so.
 
+    seed: of what is drawn for the checks.
+    """
+
+    plain: Estimator
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.plain.name
+
+    def estimate(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
+        return checked(self.plain, x, y, self.seed)
+
+
+def checked(plain: Estimator, x: npt.ArrayLike, y: npt.ArrayLike, seed: int = 0) -> Estimate:
+    """The estimate, widened and with warnings if the evidence contradicts it."""
     a, b = pairs(x, y)
-    found = _vetoed(unchecked(a, b))
+    found = _vetoed(plain.estimate(a, b))
     if len(a) < FEWEST:
         return replace(
             found, warning=joined(found.warning, f"{len(a)} rows are too few for any self-check")

@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from infolm.errors import InfolmError
-from infolm.information.checks import checked
 from infolm.information.estimate import (
     Array,
     Estimate,
@@ -113,10 +112,6 @@ class PlugIn:
         return "plug-in"
 
     def estimate(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
-        return checked(self.unchecked, x, y, self.seed)
-
-    def unchecked(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
-        """The estimate with what it knows of itself."""
         return _estimate(self.name, x, y, self.seed, Table.plug_in)
 
 
@@ -134,10 +129,6 @@ class MillerMadow:
         return "miller-madow"
 
     def estimate(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
-        return checked(self.unchecked, x, y, self.seed)
-
-    def unchecked(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
-        """The estimate with what it knows of itself."""
         return _estimate(self.name, x, y, self.seed, Table.miller_madow)
 
 

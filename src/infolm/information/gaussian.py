@@ -22,7 +22,6 @@ from scipy.optimize import brentq
 from scipy.special import digamma, ndtri, polygamma
 
 from infolm.errors import InfolmError
-from infolm.information.checks import checked
 from infolm.information.estimate import (
     Array,
     Estimate,
@@ -202,10 +201,6 @@ class Gaussian:
         return "copula" if self.copula else "gaussian"
 
     def estimate(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
-        return checked(self.unchecked, x, y, self.seed)
-
-    def unchecked(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
-        """The estimate with what it knows of itself."""
         a, b = _enough(x, y)
         (samples, dx), dy = a.shape, b.shape[1]
         columns = dx + dy

@@ -26,7 +26,6 @@ from scipy.spatial import cKDTree
 from scipy.special import digamma
 
 from infolm.errors import InfolmError
-from infolm.information.checks import checked
 from infolm.information.estimate import (
     Array,
     Estimate,
@@ -313,10 +312,6 @@ class KSG:
         return "ksg" if self.variant == 1 else "ksg2"
 
     def estimate(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
-        return checked(self.unchecked, x, y, self.seed)
-
-    def unchecked(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
-        """The estimate with what it knows of itself."""
         local = _ksg1 if self.variant == 1 else _ksg2
         estimate, tied = _estimate(self.name, local, x, y, self.neighbours, self.seed)
         if tied <= TIED_SHARE:
@@ -341,10 +336,6 @@ class Mixture:
         return "mixture"
 
     def estimate(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
-        return checked(self.unchecked, x, y, self.seed)
-
-    def unchecked(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
-        """The estimate with what it knows of itself."""
         return _estimate(self.name, _mixture, x, y, self.neighbours, self.seed)[0]
 
 

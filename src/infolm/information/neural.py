@@ -30,7 +30,6 @@ from torch import Tensor, nn
 
 from infolm.errors import InfolmError
 from infolm.information import bounds
-from infolm.information.checks import checked
 from infolm.information.critics import (
     Bilinear,
     Concatenated,
@@ -547,10 +546,6 @@ class Neural:
         return self.bound
 
     def estimate(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
-        return checked(self.unchecked, x, y, self.seed)
-
-    def unchecked(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Estimate:
-        """The critics' own estimate, not compared with estimators of other kinds."""
         a, b = pairs(x, y, at_least=fewest_rows(self.folds))
         return cross_fitted(
             self.name,

@@ -374,7 +374,7 @@ class Panel:
                 seed=self.seed,
                 progress=self.progress,
             )
-            estimates.append(neural.unchecked(evidence.x, evidence.y))
+            estimates.append(neural.estimate(evidence.x, evidence.y))
             found = with_critic(found, estimates[-1])
         answer = answered(found, evidence, evidence.p_value(self.permutations))
         return replace(answer, estimates=tuple(estimates))

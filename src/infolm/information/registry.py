@@ -127,15 +127,16 @@ def entry(name: str) -> Entry:
 
 
 def estimator(name: str, **settings: Any) -> Estimator:
-    """The estimator of that name; the settings are those of its class."""
+    """The estimator of that name, with self-checks; the settings are those of its class."""
+    from infolm.information.checks import Checked
+
     found = entry(name)
     for setting in settings:
         if setting not in found.settings:
             raise InfolmError(
                 f"{name} has no setting '{setting}': it takes {', '.join(found.settings)}"
             )
-    made: Estimator = found.load()(**found.fixed, **settings)
-    return made
+    return Checked(found.load()(**found.fixed, **settings), settings.get("seed", 0))
 
 
 def side(bound: Side | None) -> str:
