@@ -68,6 +68,7 @@ CLIP = 5.0  # of SMILE, as its authors recommend
 ALPHA = 0.5  # of the interpolated bound
 TOLERANCE = 0.002  # nats that do not matter
 READ_ON = "pairs a fold is read on"
+NOTHING = "the critics found nothing, which does not prove independence"
 GAP = 0.1  # nats between training and test that are worth a warning
 
 Kind = Literal["mine", "nwj", "js", "js-dv", "infonce", "interpolated", "smile", "club"]
@@ -493,7 +494,7 @@ def _gap(value: float, in_sample: float, optimistic: float) -> str | None:
             f"{optimistic:.2f} nats: use more rows"
         )
     if value == in_sample == 0:
-        return "the critics found nothing, which does not prove independence"
+        return NOTHING
     return None
 
 

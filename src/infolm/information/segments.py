@@ -15,6 +15,7 @@ from infolm.information.critics import SegmentCritic
 from infolm.information.estimate import Array, Estimate, Progress, joined
 from infolm.information.neural import (
     CRITICS,
+    NOTHING,
     STEPS,
     CriticKind,
     Kind,
@@ -151,8 +152,8 @@ def _unseen(found: Estimate, x: Tokens, y: Tokens) -> str | None:
             f"pairs of neighbouring tokens show at least {shown:.2f} nats, which the critics do "
             "not see"
         )
-    if found.interval[0] == 0 and "found nothing" not in (found.warning or ""):
-        return "the critics found nothing for certain, which does not prove independence"
+    if found.interval[0] == 0 and NOTHING not in (found.warning or ""):
+        return NOTHING.replace("nothing", "nothing for certain")
     return None
 
 
