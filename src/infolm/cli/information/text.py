@@ -154,25 +154,31 @@ def _print_distances(results: list[dict[str, Any]]) -> None:
 def _draw_distances(results: list[dict[str, Any]], path: Path) -> None:
     """Information against distance, both on a log scale; a distance of 0 is drawn at 1/2.
 
-    Values below `least` nats, the level of chance, are drawn at `least`.
+    A value whose interval begins at 0 is a hollow mark at `least`, about the level of chance.
     """
     import matplotlib as mpl
 
     mpl.use("agg")
     from matplotlib import pyplot as plt
 
-    least = 1e-4
+    least = 1e-3
     figure, panel = plt.subplots(figsize=(6.4, 4.2))
     for at, result in enumerate(results):
         found, colour = result["distances"], f"C{at}"
         places = [max(each["gap"], 0.5) for each in found]
         read = [each["estimates"][0] for each in found]
-        values = [max(each["value"], least) for each in read]
-        panel.loglog(places, values, "o-", ms=4, color=colour, label=result["text"])
+        seen = [each["interval"][0] > 0 for each in read]
+        values = [
+            max(e["value"], least) if yes else least for e, yes in zip(read, seen, strict=True)
+        ]
+        panel.loglog(places, values, "-", color=colour, label=result["text"])
+        for place, value, yes in zip(places, values, seen, strict=True):
+            face = colour if yes else "white"
+            panel.plot(place, value, "o", ms=5, color=colour, mfc=face, clip_on=False, zorder=3)
         lows, highs = ([max(each["interval"][side], least) for each in read] for side in (0, 1))
         panel.fill_between(places, lows, highs, alpha=0.15, color=colour, lw=0)
         if found[0]["exact"] is not None:
-            exact = [max(each["exact"], least) for each in found]
+            exact = [max(each["exact"], least / 10) for each in found]
             label = f"{result['text']}, exact"
             panel.loglog(places, exact, "--", color=colour, lw=1, label=label)
     first = results[0]["distances"][0]
