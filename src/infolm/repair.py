@@ -43,7 +43,21 @@ def repair(path: Path) -> Repaired:
         raise InfolmError(f"{path} is not a run's folder: it has neither recipe.yaml nor {NAME}")
     files.refuse_links(path)
     with run.locked():
+        for folder in (run.path, run.checkpoints):
+            _refuse_unreadable(folder)
         return _Repair(run).all()
+
+
+def _refuse_unreadable(folder: Path) -> None:
+    """A file that this account may not read is not damaged."""
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        try:
+            if path.is_file():
+                path.open("rb").close()
+        except PermissionError:
+            raise InfolmError(
+                f"{path} may not be read by this account: change its rights, then repair the run"
+            ) from None
 
 
 class _Repair:

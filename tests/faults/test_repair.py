@@ -2,12 +2,15 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
 from one_sentence import one_sentence
 from training_tiny import tiny_file
 
+from infolm.errors import InfolmError
+from infolm.repair import repair
 from infolm.training import checkpoint
 from infolm.training.manifest import NAME, Manifest
 
@@ -165,6 +168,19 @@ def test_a_vocabulary_of_a_text_that_has_changed_is_not_made_up(infolm, run, tmp
     done = infolm("repair", run)
     assert done.code == 1
     assert "tokenizer.json is lost: the text has changed" in done.err
+
+
+def test_what_may_not_be_read_is_not_taken_for_damaged(run, monkeypatch):
+    def refused(path, *arguments):
+        if path.name == "recipe.yaml":
+            raise PermissionError
+        return opened(path, *arguments)
+
+    opened = Path.open
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(InfolmError, match=r"recipe.yaml may not be read.*change its rights"):
+        repair(run)
+    assert not (run / "damaged").exists()
 
 
 def test_what_is_no_run(infolm, tmp_path):
