@@ -93,6 +93,13 @@ POINTS = {  # of what was once wrong: a test that fails without its mending
     "A folder that may not be read is taken for an empty one": (
         "tests/faults/test_injected.py::test_a_folder_that_may_not_be_read_is_not_an_empty_one",
     ),
+    "`infolm repair` takes a file that may not be read for a damaged one": (
+        "tests/faults/test_repair.py::test_what_may_not_be_read_is_not_taken_for_damaged",
+    ),
+    "An old checkpoint stays when a process is killed before it removes it": (
+        "tests/training/test_loop.py::"
+        "test_old_checkpoints_that_a_kill_left_are_removed_on_resuming",
+    ),
     "Exports and fine-tuned models are renamed before they are on the disk": (
         "tests/faults/test_injected.py::test_what_is_exported_is_on_the_disk_before_it_is_named",
     ),

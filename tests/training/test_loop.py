@@ -290,6 +290,19 @@ def test_a_finished_run_is_left_as_it_is(tmp_path, small_text):
     assert [record["step"] for record in records(tmp_path / "run", "validation")] == [5, 10]
 
 
+def test_old_checkpoints_that_a_kill_left_are_removed_on_resuming(tmp_path, small_text):
+    recipe = tiny_recipe(small_text, max_steps=5)
+    run(recipe, tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoints"
+    newest = checkpoint.checkpoints(folder)[-1]
+    for step in (1, 2):
+        (folder / f"step-{step:09d}.safetensors").write_bytes(newest.read_bytes())
+    run(recipe, tmp_path / "run", resume=True)
+    kept = checkpoint.checkpoints(folder)
+    assert len(kept) == 2
+    assert kept[-1] == newest
+
+
 def test_a_run_that_was_stopped_can_be_given_more_patience(tmp_path, small_text, monkeypatch):
     losses = iter([3.0, 2.0, 4.0, 1.5, 1.0])
     monkeypatch.setattr(RunningFamily, "validation", lambda *_: lambda: Validation(next(losses)))

@@ -181,13 +181,19 @@ def checkpoints(folder: Path) -> list[Path]:
 
 def save_step(folder: Path, step: int, state: dict[str, Any]) -> Path:
     """Write the checkpoint of `step` and remove all but the newest `KEPT`."""
-    files.refuse_link(folder)  # old checkpoints are deleted in it
+    files.refuse_link(folder)
     folder.mkdir(exist_ok=True)
     path = folder / f"step-{step:09d}.safetensors"
     save(path, state)
+    remove_old(folder)
+    return path
+
+
+def remove_old(folder: Path) -> None:
+    """Remove all checkpoints but the newest `KEPT`."""
+    files.refuse_link(folder)
     for old in checkpoints(folder)[:-KEPT]:
         old.unlink()
-    return path
 
 
 def load_weights(path: Path, model: nn.Module, vouched: bool = False) -> None:

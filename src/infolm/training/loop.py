@@ -567,6 +567,8 @@ class Loop:
                 f"{paths[-1]} is intact, but not a state of this training ({error!r}): restore the "
                 "right one, or delete it to resume from the one before"
             ) from error
+        if processes.first():  # the process may have been killed before it removed them
+            checkpoint.remove_old(self.run_folder.checkpoints)
         return True
 
     def _go_back(self, path: Path, state: dict[str, Any]) -> None:
