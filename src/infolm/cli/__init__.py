@@ -62,8 +62,8 @@ def _share_cores() -> None:
     """Have a thread that waits for the others of its step sleep after 20,000 turns.
 
     By default GNU's OpenMP keeps waiting threads busy for milliseconds, on the very cores that the
-    others need when more programs are running: beside two of them, training is three to five times
-    as fast with this, and alone as fast as without (`benchmarks/busy.py`). OpenMP reads the
+    others need when more programs are running: beside two of them, training is 2.5 to 5 times as
+    fast with this, and alone as fast as without (`benchmarks/busy.py`). OpenMP reads the
     variable when PyTorch is loaded; processes that we start inherit it.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
