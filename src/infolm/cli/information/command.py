@@ -170,7 +170,7 @@ def mi(
         int | None,
         typer.Option(
             help="Tokens between training pairs; test pairs share no token.",
-            show_default="15; a sixth of a pair",
+            show_default="15; a sixth of a pair, a segment at most",
             rich_help_panel=OF_TEXT,
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""`infolm mi X Y`: of samples: pairs of columns, columns given others, planted information."""
+"""`infolm mi X Y`: information of samples, of all pairs of columns, given others, or planted."""
 
 from dataclasses import dataclass
 from pathlib import Path
