@@ -10,7 +10,7 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -985,7 +985,7 @@ def table(records: list[dict[str, Any]], by: Callable[[dict[str, Any]], str]) ->
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def run(tasks: dict[str, HardTask]) -> None:
+def run(tasks: dict[str, HardTask], arguments: Sequence[str] | None = None) -> None:
     """The command: every task by every estimator named, and what came out."""
     parser = argparse.ArgumentParser(description="Every task by every estimator named.")
     parser.add_argument("--estimators", default="fast")
@@ -993,7 +993,7 @@ def run(tasks: dict[str, HardTask]) -> None:
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--tasks", default="", help="those whose name or group holds this")
     parser.add_argument("--records", type=Path, default=Path("runs/hard_tasks.jsonl"))
-    args = parser.parse_args()
+    args = parser.parse_args(arguments)
     args.records.parent.mkdir(parents=True, exist_ok=True)
     lines = args.records.read_text().splitlines() if args.records.exists() else []
     kept = {_key(record): record for record in map(json.loads, lines)}
