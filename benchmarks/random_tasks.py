@@ -221,7 +221,9 @@ def noise(rng: Rng) -> Noise:
         def inflated(y: Array, s: Array) -> Array:
             mean = np.exp(s + 1)
             plain = xlogy(y, mean) - mean - gammaln(y + 1)
-            return np.log((1 - more) * np.exp(plain) + more * (y == 0))
+            return np.logaddexp(
+                math.log(1 - more) + plain, np.where(y == 0, math.log(more), -np.inf)
+            )
 
         return Noise(
             f"counts with {more:.0%} zeros",

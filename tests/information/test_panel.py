@@ -8,7 +8,12 @@ import pytest
 
 from infolm.information.estimate import Estimate
 from infolm.information.evidence import Evidence
-from infolm.information.exact import CorrelatedGaussian, StudentT, UniformNoise
+from infolm.information.exact import (
+    CorrelatedGaussian,
+    StudentT,
+    UniformNoise,
+    mutual_information,
+)
 from infolm.information.gaussian import Gaussian
 from infolm.information.panel import Judgement, Panel, judged, with_critic
 from infolm.information.registry import estimator
@@ -241,6 +246,25 @@ def test_classes_in_no_order_are_told_where_pairs_are_few():
     assert evidence.screens[-1].p_value < 1e-4
     other = Evidence(x, rng.integers(0, 5, 400))
     assert other.screens[-1].p_value > 0.01
+
+
+def test_classes_in_no_order_are_counted_beside_other_columns():
+    """A table of 8 x 8 classes beside a Gaussian pair: the codes are no numbers, and neighbours do
+    not resolve them."""
+    rng = np.random.default_rng(38)
+    p = rng.dirichlet(np.full(8, 0.8), 8) / 8
+    truth = mutual_information(p) - 0.5 * math.log(1 - 0.36)
+    cell = rng.choice(64, 3_000, p=p.ravel())
+    x, y = rng.standard_normal((2, 3_000))
+    y = 0.6 * x + 0.8 * y
+    found = answer(np.column_stack([cell // 8, x]), np.column_stack([cell % 8, y]))
+    assert "classes in no order" in found.warning
+    assert holds(found, truth)
+    assert found.interval[0] > 0.8 * truth
+    alone = Evidence(
+        np.column_stack([cell // 8, x]), np.column_stack([rng.permutation(cell % 8), y])
+    )
+    assert alone.screens[-1].p_value > 0.01
 
 
 def test_the_screens_have_a_tenth_of_the_level():

@@ -32,10 +32,11 @@ from infolm.information.gaussian import (
 )
 from infolm.information.nearest import TREE_COLUMNS, classes_local, ksg_by_neighbours
 from infolm.information.ranks import random_scores, random_uniforms
-from infolm.information.screens import Hit, screened, strongest
+from infolm.information.screens import Hit, corrected, screened, strongest
 from infolm.information.serial import Serial, block_shuffled, serial
 
 Rows = npt.NDArray[Any]
+Mask = npt.NDArray[np.bool_]
 
 NEAR, FAR = 3, 10
 """Neighbours whose values are compared."""
@@ -145,11 +146,11 @@ class Evidence:
 
     @cached_property
     def discrete_x(self) -> bool:
-        return _all_discrete(self.x)
+        return bool(_discrete(self.x).all())
 
     @cached_property
     def discrete_y(self) -> bool:
-        return _all_discrete(self.y)
+        return bool(_discrete(self.y).all())
 
     @cached_property
     def classes(self) -> bool:
@@ -288,23 +289,51 @@ class Evidence:
     def screens(self) -> tuple[Hit, ...]:
         order = self._order
         found = screened(self.x[order], self.y[order], *(ndtr(side) for side in self.scores))
-        if self.table is None or self.sampled_table:
+        classes = [_discrete(side) for side in (self.x, self.y)]
+        if self.sampled_table or not all(each.any() for each in classes):
             return found
-        return (*found, self._cells(self.table))
+        return (*found, corrected(self._cells(*classes), len(found) + 1))
 
-    def _cells(self, table: Table) -> Hit:
-        """A table with too few pairs for its cells: its counts beyond those of shuffled pairs.
+    def _cells(self, of_x: Mask, of_y: Mask) -> Hit:
+        """The classes of both sides, and what the other columns share beside them.
 
-        The plug-in reads too much, but no less of what is shuffled; so the difference is a lower
-        limit. Its place among `SHUFFLES` shuffles is that of Student's t.
+        Codes of classes in no order are no numbers, so neighbours and correlations may miss what
+        their counts show. The plug-in of the counts reads too much, but no less of what is
+        shuffled; so the difference is a lower limit. Its place among `SHUFFLES` shuffles is that of
+        Student's t. With C the classes and R the other columns,
+
+            I(X; Y) >= I(C_x; C_y) + I(R_x; R_y | C_x, C_y),
+
+        the latter from the correlations of normal scores within the cells.
         """
+        order = self._order
+        table = Table.of(self.x[order][:, of_x], self.y[order][:, of_y])
         shuffled = [table.shuffled(self.seed + 1 + at).plug_in() for at in range(SHUFFLES)]
         beyond = table.plug_in() - float(np.mean(shuffled))
         spread = max(float(np.std(shuffled, ddof=1)), 1e-9) * math.sqrt(1 + 1 / SHUFFLES)
         p = float(stdtr(SHUFFLES - 1, -beyond / spread))
         error = math.hypot(spread, float(table.local().std()) / math.sqrt(self.samples))
-        sure = max(beyond - 2 * error, 0.0)
+        rest, rest_error = self._within(table, of_x, of_y)
+        sure = max(beyond - 2 * error, 0.0) + max(rest - 2 * rest_error, 0.0)
         return Hit(p, sure, sure, "a dependence of classes in no order")
+
+    def _within(self, table: Table, of_x: Mask, of_y: Mask) -> tuple[float, float]:
+        """I(R_x; R_y | cell) of Gaussian scores about the means of their cells, and its standard
+        error; 0 where there are no such columns, or too few rows for the cells."""
+        free = self.samples - len(table.counts_both)
+        rest = self.scores[0][:, ~of_x], self.scores[1][:, ~of_y]
+        columns = sum(side.shape[1] for side in rest)
+        if min(side.shape[1] for side in rest) == 0 or free < self.samples / 2 + columns:
+            return 0.0, 0.0
+        centred = []
+        for side in rest:
+            sums = np.zeros((len(table.counts_both), side.shape[1]))
+            np.add.at(sums, table.both, side)
+            about = side - (sums / table.counts_both[:, None])[table.both]
+            centred.append(whitened(about)[0] * math.sqrt(self.samples))
+        u, v, rho = canonical_variates(*centred)
+        rho = np.minimum(rho, LARGEST)
+        return unbiased(rho, free, u.shape[1], v.shape[1]), information_stderr(u, v, rho)
 
     def p_value(self, permutations: int) -> float:
         """Of independence, by permutations of whole blocks where the rows are a series.
@@ -352,8 +381,9 @@ class Evidence:
         return random_scores(self.x, rng), random_scores(self.y, rng)
 
 
-def _all_discrete(x: Rows) -> bool:
-    return all(len(np.unique(column)) <= FEW_VALUES * len(x) for column in x.T)
+def _discrete(x: Rows) -> Mask:
+    """Of each column."""
+    return np.array([len(np.unique(column)) <= FEW_VALUES * len(x) for column in x.T])
 
 
 def _read(

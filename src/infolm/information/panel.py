@@ -268,7 +268,8 @@ def _of_halving(halving: float, error: float, kept: float, sure: float) -> Drift
 
 
 def _screened(found: Judgement, evidence: Evidence) -> Judgement:
-    """Compare with the screens: what they find must be in the interval."""
+    """Compare with the screens: what they find must be in the interval, and it begins there. What
+    neighbours and correlations missed of it they may have missed of as much again."""
     if evidence.serial.series:
         return found
     missed = [
@@ -281,7 +282,14 @@ def _screened(found: Judgement, evidence: Evidence) -> Judgement:
         f"there is {hit.what}, worth {hit.information:.2f} nats or more, which neighbours and "
         "correlations do not resolve"
     )
-    return replace(found, lower_limit=True, of_value=(*found.of_value, warning))
+    return replace(
+        found,
+        value=max(found.value, hit.information),
+        low=max(found.low, hit.information),
+        high=max(found.high, 2 * hit.information - found.value),
+        lower_limit=True,
+        of_value=(*found.of_value, warning),
+    )
 
 
 def _resolves(found: Judgement, hit: Hit) -> bool:

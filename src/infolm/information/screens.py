@@ -95,14 +95,15 @@ def screened(x: Rows, y: Rows, u: Array, v: Array) -> tuple[Hit, ...]:
     hits = [*_pairs(x, y, u, v), _signs(u, v)]
     if u.shape[1] + v.shape[1] > 2:
         hits += [_triples(u, v), _sums(u[:MOST_ROWS], v[:MOST_ROWS])]
-    return tuple(_corrected(hit, len(hits)) for hit in hits)
+    return tuple(corrected(hit, len(hits)) for hit in hits)
 
 
 def strongest(*hits: Hit) -> Hit:
     return min(hits, key=lambda hit: (hit.p_value, -hit.information))
 
 
-def _corrected(hit: Hit, tried: int) -> Hit:
+def corrected(hit: Hit, tried: int) -> Hit:
+    """The best of so many."""
     return replace(hit, p_value=min(1.0, tried * hit.p_value))
 
 
@@ -128,7 +129,7 @@ def _pairs(x: Rows, y: Rows, u: Array, v: Array) -> list[Hit]:
             _cosines(scores[0][orders[1][j], i]),
         )
         best = [strongest(*each) for each in zip(best, hits, strict=True)]
-    return [_corrected(hit, len(places)) for hit in best]
+    return [corrected(hit, len(places)) for hit in best]
 
 
 def _of_resultant(length: float) -> float:
@@ -204,7 +205,7 @@ def _beyond(joint: Rows, of_x: Rows, of_y: Rows, of_2x: Rows, of_2y: Rows) -> tu
     1 + |r| exceeds t with a probability of e^{-t} at most: no axis is longer than the longer one.
     """
     excess = np.abs(joint - of_x * of_y)
-    free_x, free_y = (1 - np.square(np.abs(each)) for each in (of_x, of_y))
+    free_x, free_y = (np.maximum(1 - np.square(np.abs(each)), 0.0) for each in (of_x, of_y))
     free = np.maximum(np.sqrt(free_x * free_y), LEAST_FREE)
     lines = np.abs(of_2x - np.square(of_x)) * np.abs(of_2y - np.square(of_y)) / np.square(free)
     return excess / free, 1 + np.minimum(lines, 1.0)
@@ -272,7 +273,7 @@ def _triples(u: Array, v: Array) -> Hit:
         at = np.unravel_index(powers.argmax(), powers.shape)
         length, tried = float(lengths[at]), (size - 1) ** 2 * alone
         best = strongest(best, _of_sum(length, float(powers[at]), samples, tried, 3))
-    return _corrected(best, len(sides))
+    return corrected(best, len(sides))
 
 
 def _of_sum(length: float, power: float, samples: int, tried: int, columns: int) -> Hit:
