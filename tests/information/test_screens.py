@@ -174,6 +174,17 @@ def test_a_sum_of_digits_modulo_three_is_seen():
     assert 0.1 < hit.information < math.log(3)
 
 
+def test_a_wave_across_three_columns_is_seen():
+    rng = np.random.default_rng(16)
+    x = rng.random((300, 3))
+    y = (x @ [[2], [3], [1]] + 0.1 * rng.standard_normal((300, 1))) % 1
+    hit = _sums(*uniforms(rng, x, y))
+    assert hit.p_value < 1e-6
+    assert "4 columns" in hit.what
+    assert 0.3 < hit.information < 0.89  # -ln(0.1 sqrt(2 pi e)), the truth
+    assert _sums(*uniforms(rng, x, rng.permutation(y))).p_value > 0.01
+
+
 def test_two_values_lie_on_a_line():
     """Two coins: N |coefficient|^2 has one degree of freedom, so that its tail is e^{-t/2}."""
     x, y = np.random.default_rng(15).integers(0, 2, (2, 100_000))

@@ -17,7 +17,7 @@ All work on the ranks of the columns, as uniform variables U in (0, 1), ties in 
   first K cosines (`_cosines`). Of normal scores -1/2 ln(1 - share) is never above I(U; V), so
   that a rough function of one column is seen though no single frequency of it stands out.
 - sums: the characteristic function again, of three columns at many frequencies (`_triples`) and of
-  up to three of each side at the first (`_sums`): sums modulo a base, and waves across a plane.
+  up to three of each side at the first few (`_sums`): sums modulo a base, and waves across a plane.
 
 p-values are corrected for the number of coefficients looked at.
 """
@@ -57,6 +57,8 @@ OF_ONE = 32
 MOST_SUMS = 2**18
 """Pairs of sums of columns that are tried, and sums of a side."""
 MOST_WAVES = 2_000
+HIGHEST = 4
+"""Times that a column is in a sum."""
 SHUFFLED_PAIRS = 20_000
 LEAST_EQUAL = 5
 """Rows that must be all but equal to count."""
@@ -283,18 +285,26 @@ def _of_sum(length: float, power: float, samples: int, tried: int, columns: int)
 
 
 def _sums(u: Array, v: Array) -> Hit:
-    """Waves e^{2 pi i (+-U_a +-U_b ...)} of up to three columns of each side."""
+    """Waves e^{2 pi i (k U_a + l U_b ...)} of up to three columns of each side, k, l, ... from
+    -`HIGHEST` to `HIGHEST`, or as far as there is room."""
     counts = [
-        {most: count for most in (1, 2, 3) if (count := _sum_count(side, most)) <= MOST_WAVES}
+        {
+            (most, height): count
+            for most in range(1, min(side.shape[1], 3) + 1)
+            for height in range(1, HIGHEST + 1)
+            if (count := _sum_count(side, most, height)) <= MOST_WAVES
+        }
         for side in (u, v)
     ]
     able = [
-        most for most in product(*counts) if counts[0][most[0]] * counts[1][most[1]] <= MOST_SUMS
+        both for both in product(*counts) if counts[0][both[0]] * counts[1][both[1]] <= MOST_SUMS
     ]
     if not able:
         return NONE
-    most = max(able, key=sum)
-    (of_x, sizes_x), (of_y, sizes_y) = (_waves(*each) for each in zip((u, v), most, strict=True))
+    chosen = max(able, key=lambda both: np.sum(both, axis=0).tolist())  # columns, then heights
+    (of_x, sizes_x), (of_y, sizes_y) = (
+        _waves(side, *each) for side, each in zip((u, v), chosen, strict=True)
+    )
     samples, best = len(u), NONE
     mean_x, mean_y = of_x.mean(0)[:, None], of_y.mean(0)
     twice_x, twice_y = np.square(of_x).mean(0)[:, None], np.square(of_y).mean(0)
@@ -309,22 +319,26 @@ def _sums(u: Array, v: Array) -> Hit:
     return best
 
 
-def _sum_count(side: Array, most: int) -> int:
+def _sum_count(side: Array, most: int, height: int) -> int:
     columns = side.shape[1]
-    return sum(math.comb(columns, size) * 2 ** (size - 1) for size in range(1, most + 1))
+    return sum(
+        math.comb(columns, size) * 2 ** (size - 1) * height**size for size in range(1, most + 1)
+    )
 
 
-def _waves(side: Array, most: int) -> tuple[npt.NDArray[np.complex64], npt.NDArray[np.intp]]:
-    """The waves of all sums of at most so many columns, the first with a plus: (N, C), and how
-    many columns each has."""
+def _waves(
+    side: Array, most: int, height: int
+) -> tuple[npt.NDArray[np.complex64], npt.NDArray[np.intp]]:
+    """The waves of all sums of at most so many columns, each up to `height` times, the first with a
+    plus: (N, C), and how many columns each has."""
     wave = np.exp(2j * math.pi * side).astype(np.complex64)
     found, sizes = [], []
     for size in range(1, min(most, side.shape[1]) + 1):
         for chosen in combinations(range(side.shape[1]), size):
-            parts = [wave[:, chosen[0]]]
+            parts = [wave[:, chosen[0]] ** times for times in range(1, height + 1)]
             for column in chosen[1:]:
-                next_wave = wave[:, column]
-                parts = [part * each for part in parts for each in (next_wave, next_wave.conj())]
+                times = [wave[:, column] ** each for each in range(1, height + 1)]
+                parts = [part * z for part in parts for each in times for z in (each, each.conj())]
             found += parts
             sizes += [size] * len(parts)
     return np.stack(found, axis=1), np.array(sizes)
