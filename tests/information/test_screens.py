@@ -8,6 +8,8 @@ from scipy.special import ndtr
 
 from infolm.information.ranks import random_scores
 from infolm.information.screens import (
+    CLASSES,
+    SMOOTH,
     _beyond,
     _cosines,
     _of_resultant,
@@ -172,6 +174,16 @@ def test_a_sum_of_digits_modulo_three_is_seen():
     assert hit.p_value < 1e-6
     assert "4 columns" in hit.what
     assert 0.1 < hit.information < math.log(3)
+
+
+def test_four_classes_make_no_waves():
+    """One of four classes is higher than the others: whatever sees it, its name is not a wave's."""
+    rng = np.random.default_rng(17)
+    x = rng.integers(0, 4, (800, 1))
+    y = (x == 2) + 0.8 * rng.standard_normal((800, 1))
+    hits = [hit for hit in screened(x, y, *uniforms(rng, x, y)) if hit.p_value < 1e-4]
+    assert {hit.what for hit in hits} <= {SMOOTH, CLASSES}
+    assert CLASSES in {hit.what for hit in hits}
 
 
 def test_a_wave_across_three_columns_is_seen():

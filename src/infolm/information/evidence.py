@@ -32,7 +32,7 @@ from infolm.information.gaussian import (
 )
 from infolm.information.nearest import TREE_COLUMNS, classes_local, ksg_by_neighbours
 from infolm.information.ranks import random_scores, random_uniforms
-from infolm.information.screens import Hit, corrected, screened, strongest
+from infolm.information.screens import CLASSES, Hit, corrected, screened, strongest
 from infolm.information.serial import Serial, block_shuffled, serial
 
 Rows = npt.NDArray[Any]
@@ -315,7 +315,7 @@ class Evidence:
         error = math.hypot(spread, float(table.local().std()) / math.sqrt(self.samples))
         rest, rest_error = self._within(table, of_x, of_y)
         sure = max(beyond - 2 * error, 0.0) + max(rest - 2 * rest_error, 0.0)
-        return Hit(p, sure, sure, "a dependence of classes in no order")
+        return Hit(p, sure, sure, CLASSES)
 
     def _within(self, table: Table, of_x: Mask, of_y: Mask) -> tuple[float, float]:
         """I(R_x; R_y | cell) of Gaussian scores about the means of their cells, and its standard

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from infolm.information.discrete import table_interval
 from infolm.information.estimate import Estimate, Progress, Unit, half_width, joined
 from infolm.information.evidence import FEW_COLUMNS, FEWEST, Evidence
-from infolm.information.screens import WALSH, Hit
+from infolm.information.screens import CLASSES, SMOOTH, WALSH, Hit
 
 Kind = Literal["about", "at least", "none", "series"]
 
@@ -268,24 +268,29 @@ def _of_halving(halving: float, error: float, kept: float, sure: float) -> Drift
 
 
 def _screened(found: Judgement, evidence: Evidence) -> Judgement:
-    """Compare with the screens: what they find must be in the interval, and it begins there. What
-    neighbours and correlations missed of it they may have missed of as much again."""
-    if evidence.serial.series:
+    """Compare with the screens: what they find is the least that the interval may hold.
+
+    What neighbours and correlations missed of it they may have missed of as much again.
+    """
+    hits = [hit for hit in evidence.screens if hit.p_value <= SCREEN]
+    if evidence.serial.series or not hits:
         return found
-    missed = [
-        hit for hit in evidence.screens if hit.p_value <= SCREEN and not _resolves(found, hit)
-    ]
+    missed = [hit for hit in hits if not _resolves(found, hit)]
+    hit = max(missed or hits, key=lambda hit: hit.information)
+    at_least = replace(
+        found,
+        value=max(found.value, hit.information),
+        low=max(found.low, hit.information),
+        high=max(found.high, hit.information),
+    )
     if not missed:
-        return found
-    hit = max(missed, key=lambda hit: hit.information)
+        return at_least
     warning = (
         f"there is {hit.what}, worth {hit.information:.2f} nats or more, which neighbours and "
         "correlations do not resolve"
     )
     return replace(
-        found,
-        value=max(found.value, hit.information),
-        low=max(found.low, hit.information),
+        at_least,
         high=max(found.high, 2 * hit.information - found.value),
         lower_limit=True,
         of_value=(*found.of_value, warning),
@@ -293,7 +298,10 @@ def _screened(found: Judgement, evidence: Evidence) -> Judgement:
 
 
 def _resolves(found: Judgement, hit: Hit) -> bool:
-    return RESOLVED * hit.information <= found.high and hit.resolved <= found.value
+    """Of what is smooth, or of classes, `MISSING` nats may be missed: it is no sign of more."""
+    missing = hit.resolved - found.value
+    coarse = hit.what in (SMOOTH, CLASSES)
+    return RESOLVED * hit.information <= found.high and missing <= (MISSING if coarse else 0.0)
 
 
 def _copies(evidence: Evidence) -> str | None:

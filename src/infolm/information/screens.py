@@ -87,6 +87,7 @@ class Hit:
 
 NONE = Hit(1.0, 0.0, 0.0, "")
 SMOOTH = "a smooth dependence"
+CLASSES = "a dependence of classes in no order"
 
 
 def screened(x: Rows, y: Rows, u: Array, v: Array) -> tuple[Hit, ...]:
@@ -115,23 +116,29 @@ def _pairs(x: Rows, y: Rows, u: Array, v: Array) -> list[Hit]:
         chosen = np.random.default_rng(0).choice(len(places), MOST_PAIRS, replace=False)
         places = [places[at] for at in chosen]
     cells = 1 << int(np.clip(math.log2(CELLS / len(places)), 12, 18))
-    tied_x, tied_y = (
-        [len(np.unique(each)) < TIED * len(each) for each in side.T] for side in (x, y)
-    )
+    waves_x, waves_y = ([_most_waves(each) for each in side.T] for side in (x, y))
     best = [NONE] * 7
     orders, scores = [[each.argsort() for each in side.T] for side in (u, v)], (ndtri(u), ndtri(v))
     for i, j in places:
+        of_x, of_y = waves_x[i], waves_y[j]
+        tied = min(of_x, of_y) < math.inf
         hits = (
-            _table(u[:, i], v[:, j], tied=False),
-            _table(_spanned(x[:, i]), _spanned(y[:, j]), tied_x[i] or tied_y[j]),
-            _scan(x[:, i], v[:, j], cells),
-            _scan(y[:, j], u[:, i], cells),
-            _equal(x[:, i], y[:, j], tied_x[i] or tied_y[j]),
-            _cosines(scores[1][orders[0][i], j]),
-            _cosines(scores[0][orders[1][j], i]),
+            _table(u[:, i], v[:, j], False, of_x, of_y),
+            _table(_spanned(x[:, i]), _spanned(y[:, j]), tied, of_x, of_y),
+            _scan(x[:, i], v[:, j], cells, of_x),
+            _scan(y[:, j], u[:, i], cells, of_y),
+            _equal(x[:, i], y[:, j], tied),
+            _cosines(scores[1][orders[0][i], j], of_x),
+            _cosines(scores[0][orders[1][j], i], of_y),
         )
         best = [strongest(*each) for each in zip(best, hits, strict=True)]
     return [corrected(hit, len(places)) for hit in best]
+
+
+def _most_waves(x: Rows) -> float:
+    """Along the values of a column with ties: half as many as it has values."""
+    distinct = len(np.unique(x))
+    return distinct / 2 if distinct < TIED * len(x) else math.inf
 
 
 def _of_resultant(length: float) -> float:
@@ -167,11 +174,11 @@ def _spanned(x: Rows) -> Array:
     return np.clip((x - low) / max(high - low, 1e-300), 0.0, 1.0)
 
 
-def _table(u: Array, v: Array, tied: bool) -> Hit:
+def _table(u: Array, v: Array, tied: bool, of_x: float, of_y: float) -> Hit:
     """The characteristic function of two columns, less that of independent ones.
 
     tied: they are no uniform variables, so that the information is that of the quarters of a turn
-    in which the two phases fall.
+    in which the two phases fall. of_x, of_y: `_most_waves` of the columns.
     """
     samples = len(u)
     cells = [np.minimum(side * GRID, GRID - 1).astype(int) for side in (u, v)]
@@ -196,6 +203,7 @@ def _table(u: Array, v: Array, tied: bool) -> Hit:
     else:
         information, resolved = _of_resultant(sure), _of_resultant(near)
     what = "a fine pattern of two columns" if fine else SMOOTH
+    what = CLASSES if fine and (a + 1 >= of_x or min(b + 1, 2 * LOW - b) >= of_y) else what
     return Hit(_exceeds(samples * float(powers[a, b]), kept.size), information, resolved, what)
 
 
@@ -213,7 +221,7 @@ def _beyond(joint: Rows, of_x: Rows, of_y: Rows, of_2x: Rows, of_2y: Rows) -> tu
     return excess / free, 1 + np.minimum(lines, 1.0)
 
 
-def _cosines(scores: Array) -> Hit:
+def _cosines(scores: Array, most_waves: float = math.inf) -> Hit:
     """What smooth functions of one column explain of another, whose scores come in its order.
 
     The first K cosines of the place, K up to half of the rows. The share of the variance that
@@ -236,6 +244,7 @@ def _cosines(scores: Array) -> Hit:
         error = math.sqrt(variance)
         told = max(_of_share(max(share - 2 * error, 0.0)) - short, 0.0)
         what = SMOOTH if counts[at] < 6 else f"a function of about {counts[at] / 2:,.0f} waves"
+        what = CLASSES if counts[at] / 2 >= most_waves else what
         hit = Hit(min(1.0, 2 * len(counts) * float(p[at])), told, 0.8 * told, what)
         best = strongest(best, hit)
     return best
@@ -387,10 +396,11 @@ def _of_quarters(a: Rows, b: Rows) -> tuple[float, float]:
     return max(value - 2 * stderr, 0.0), max(value - stderr, 0.0)
 
 
-def _scan(x: Rows, v: Array, cells: int) -> Hit:
+def _scan(x: Rows, v: Array, cells: int, most_waves: float) -> Hit:
     """Oscillations of functions of the ranks v along the values x, of 1 to cells / 16 periods.
 
     Along the values, not their ranks, which would blur the phase; over the middle 98 % of them.
+    most_waves: along a column of few values; so many are no wave, but classes in no order.
     """
     low, high = np.quantile(x, [0.01, 0.99])
     inside = (x >= low) & (x <= high)
@@ -416,6 +426,7 @@ def _scan(x: Rows, v: Array, cells: int) -> Hit:
         share = 2 * max(strength - 2 * math.sqrt(strength), 0.0) / samples
         periods = (at + 1) / 2
         what = SMOOTH if periods < 3 else f"an oscillation of about {periods:,.0f} periods"
+        what = CLASSES if periods >= most_waves else what
         p = _exceeds(strength, 2 * highest)
         hit = Hit(p, _of_share(share), 0.6 * _of_share(most), what)
         best = strongest(best, hit)
