@@ -18,7 +18,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn, optim
 from torch.nn.functional import pad
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from infolm.data.corpora import Corpus
 from infolm.data.pairs import (
@@ -240,9 +240,23 @@ def encode(model: LanguageModel, sentences: Tensor) -> Tensor:
     """
     packed = pack(sentences, lengths(sentences))
     output = model(packed, model.initial_state(sentences.shape[1]))
-    rows = torch.cat(output.layers, -1)
-    hidden, _ = pad_packed_sequence(packed._replace(data=rows), padding_value=-torch.inf)
+    hidden = padded(torch.cat(output.layers, -1), packed, -torch.inf)
     return wide(hidden.amax(0))
+
+
+def padded(rows: Tensor, packed: PackedSequence, filler: float) -> Tensor:
+    """The rows (N, H) of a packed batch in their places, (T, B, H), and the filler elsewhere.
+
+    As `pad_packed_sequence`, but its gradient is one gather: that of the original copies all of
+    (T, B, H) for each length of a sentence.
+    """
+    sizes, order = packed.batch_sizes, packed.sorted_indices
+    assert order is not None
+    steps, batch = len(sizes), len(order)
+    there = (torch.arange(batch) < sizes[:, None]).to(rows.device)
+    places = (batch * torch.arange(steps, device=rows.device)[:, None] + order)[there]
+    filled = rows.new_full((steps * batch, rows.shape[1]), filler)
+    return filled.index_copy(0, places, rows).view(steps, batch, -1)
 
 
 def continued(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
