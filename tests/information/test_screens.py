@@ -12,10 +12,11 @@ from infolm.information.screens import (
     SMOOTH,
     _beyond,
     _cosines,
-    _of_resultant,
     _sums,
     _triples,
     _walsh,
+    corrected,
+    of_resultant,
     screened,
     strongest,
 )
@@ -24,7 +25,8 @@ from infolm.information.screens import (
 def screen(x, y, seed=0):
     rng = np.random.default_rng(seed)
     x, y = (np.asarray(side, float).reshape(len(side), -1) for side in (x, y))
-    return strongest(*screened(x, y, *(ndtr(random_scores(side, rng)) for side in (x, y))))
+    hits = screened(x, y, *(ndtr(random_scores(side, rng)) for side in (x, y)))
+    return corrected(strongest(*hits), len(hits))
 
 
 @pytest.mark.parametrize("periods", [3, 40, 1_000])
@@ -130,7 +132,7 @@ def test_the_information_of_an_angle_is_that_of_a_von_mises_distribution():
     for kappa in (0.3, 1.0, 3.0, 8.0):
         length = i1(kappa) / i0(kappa)
         expected = kappa * length - math.log(i0(kappa))
-        assert _of_resultant(length) == pytest.approx(expected, rel=0.02)
+        assert of_resultant(length) == pytest.approx(expected, rel=0.02)
 
 
 def test_a_rough_function_is_seen_though_no_frequency_stands_out():

@@ -32,6 +32,7 @@ from infolm.information.gaussian import (
 )
 from infolm.information.nearest import TREE_COLUMNS, classes_local, ksg_by_neighbours
 from infolm.information.ranks import random_scores, random_uniforms
+from infolm.information.ridges import ridges
 from infolm.information.screens import CLASSES, Hit, corrected, screened, strongest
 from infolm.information.serial import Serial, block_shuffled, serial
 
@@ -287,12 +288,13 @@ class Evidence:
 
     @cached_property
     def screens(self) -> tuple[Hit, ...]:
-        order = self._order
-        found = screened(self.x[order], self.y[order], *(ndtr(side) for side in self.scores))
+        order, (u, v) = self._order, (ndtr(side) for side in self.scores)
+        found = screened(self.x[order], self.y[order], u, v)
         classes = [_discrete(side) for side in (self.x, self.y)]
-        if self.sampled_table or not all(each.any() for each in classes):
-            return found
-        return (*found, corrected(self._cells(*classes), len(found) + 1))
+        found += ridges(u, v, self._rng(9))
+        if not self.sampled_table and all(each.any() for each in classes):
+            found.append(self._cells(*classes))
+        return tuple(corrected(hit, len(found)) for hit in found)
 
     def _cells(self, of_x: Mask, of_y: Mask) -> Hit:
         """The classes of both sides, and what the other columns share beside them.

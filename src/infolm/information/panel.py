@@ -277,20 +277,17 @@ def _screened(found: Judgement, evidence: Evidence) -> Judgement:
         return found
     missed = [hit for hit in hits if not _resolves(found, hit)]
     hit = max(missed or hits, key=lambda hit: hit.information)
-    at_least = replace(
-        found,
-        value=max(found.value, hit.information),
-        low=max(found.low, hit.information),
-        high=max(found.high, hit.information),
-    )
-    if not missed:
-        return at_least
+    if not missed:  # of many such limits the highest is often by chance a little too high
+        at_least = RESOLVED * hit.information
+        return replace(found, value=max(found.value, at_least), low=max(found.low, at_least))
     warning = (
         f"there is {hit.what}, worth {hit.information:.2f} nats or more, which neighbours and "
         "correlations do not resolve"
     )
     return replace(
-        at_least,
+        found,
+        value=max(found.value, hit.information),
+        low=max(found.low, hit.information),
         high=max(found.high, 2 * hit.information - found.value),
         lower_limit=True,
         of_value=(*found.of_value, warning),

@@ -90,15 +90,15 @@ SMOOTH = "a smooth dependence"
 CLASSES = "a dependence of classes in no order"
 
 
-def screened(x: Rows, y: Rows, u: Array, v: Array) -> tuple[Hit, ...]:
+def screened(x: Rows, y: Rows, u: Array, v: Array) -> list[Hit]:
     """The strongest sign of dependence of each kind, of rows x (N, Dx) and y (N, Dy).
 
-    u, v: their ranks. p-values are corrected for the number of kinds too.
+    u, v: their ranks. p-values are not corrected for the number of kinds.
     """
     hits = [*_pairs(x, y, u, v), _signs(u, v)]
     if u.shape[1] + v.shape[1] > 2:
         hits += [_triples(u, v), _sums(u[:MOST_ROWS], v[:MOST_ROWS])]
-    return tuple(corrected(hit, len(hits)) for hit in hits)
+    return hits
 
 
 def strongest(*hits: Hit) -> Hit:
@@ -141,7 +141,7 @@ def _most_waves(x: Rows) -> float:
     return distinct / 2 if distinct < TIED * len(x) else math.inf
 
 
-def _of_resultant(length: float) -> float:
+def of_resultant(length: float) -> float:
     """The least information of an angle whose mean of e^{i angle} has this length, in nats.
 
     The angle is 2 pi (aU + bV), uniform under independence; the von Mises distribution is the
@@ -158,7 +158,7 @@ def _of_resultant(length: float) -> float:
     return max(float(kappa * r - math.log(i0e(kappa)) - kappa), 0.0)
 
 
-def _of_share(share: float) -> float:
+def of_share(share: float) -> float:
     """-1/2 ln(1 - share): the information of a linear relation that explains so much."""
     return -0.5 * math.log(1 - min(share, 0.98))
 
@@ -201,7 +201,7 @@ def _table(u: Array, v: Array, tied: bool, of_x: float, of_y: float) -> Hit:
         turns = (a + 1, b + 1 if b < LOW else b - 2 * LOW)
         information, resolved = _of_quarters(cells[0] * turns[0], cells[1] * turns[1])
     else:
-        information, resolved = _of_resultant(sure), _of_resultant(near)
+        information, resolved = of_resultant(sure), of_resultant(near)
     what = "a fine pattern of two columns" if fine else SMOOTH
     what = CLASSES if fine and (a + 1 >= of_x or min(b + 1, 2 * LOW - b) >= of_y) else what
     return Hit(_exceeds(samples * float(powers[a, b]), kept.size), information, resolved, what)
@@ -242,7 +242,7 @@ def _cosines(scores: Array, most_waves: float = math.inf) -> Hit:
         share = 1 - (1 - shares[at]) * (samples - 1) / rest[at]
         variance = 4 * max(share, 0.0) * (1 - share) ** 2 / samples + 2 * counts[at] / samples**2
         error = math.sqrt(variance)
-        told = max(_of_share(max(share - 2 * error, 0.0)) - short, 0.0)
+        told = max(of_share(max(share - 2 * error, 0.0)) - short, 0.0)
         what = SMOOTH if counts[at] < 6 else f"a function of about {counts[at] / 2:,.0f} waves"
         what = CLASSES if counts[at] / 2 >= most_waves else what
         hit = Hit(min(1.0, 2 * len(counts) * float(p[at])), told, 0.8 * told, what)
@@ -288,7 +288,7 @@ def _triples(u: Array, v: Array) -> Hit:
 
 
 def _of_sum(length: float, power: float, samples: int, tried: int, columns: int) -> Hit:
-    sure, near = (_of_resultant(max(length - by / math.sqrt(samples), 0.0)) for by in (2, 1))
+    sure, near = (of_resultant(max(length - by / math.sqrt(samples), 0.0)) for by in (2, 1))
     what = f"a periodic pattern of {columns} columns"
     return Hit(_exceeds(samples * power, tried), sure, near, what)
 
@@ -428,7 +428,7 @@ def _scan(x: Rows, v: Array, cells: int, most_waves: float) -> Hit:
         what = SMOOTH if periods < 3 else f"an oscillation of about {periods:,.0f} periods"
         what = CLASSES if periods >= most_waves else what
         p = _exceeds(strength, 2 * highest)
-        hit = Hit(p, _of_share(share), 0.6 * _of_share(most), what)
+        hit = Hit(p, of_share(share), 0.6 * of_share(most), what)
         best = strongest(best, hit)
     return best
 
