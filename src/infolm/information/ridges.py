@@ -33,6 +33,8 @@ Rows = npt.NDArray[Any]
 MOST_COLUMNS = 8
 """Of x: in more the vectors are too many to be tried."""
 STARTS, KEPT, STEPS = 12_000, 12, 25
+EACH_WAY = 45
+"""Starts of two columns are no more than these squared: they lie close enough."""
 LONGEST = 25.0
 """Of the vectors, in radians for a standard deviation. A wave is seen from vectors within about 1
 of its own, so in many columns the starts do not reach as far."""
@@ -81,14 +83,15 @@ def _targets(v: Array) -> Complex:
 
 
 def _starts(columns: int, rng: np.random.Generator) -> Array:
-    """Vectors (STARTS, D) of all directions, their lengths even."""
-    t = rng.standard_normal((STARTS, columns))
-    radius = min((12 * STARTS) ** (1 / columns), LONGEST) * rng.random((STARTS, 1))
+    """Vectors (S, D) of all directions, their lengths even."""
+    count = min(STARTS, EACH_WAY**columns)
+    t = rng.standard_normal((count, columns))
+    radius = min((12 * STARTS) ** (1 / columns), LONGEST) * rng.random((count, 1))
     return np.asarray(radius * t / np.linalg.norm(t, axis=1, keepdims=True))
 
 
 def _lengths(z: Array, targets: Complex, t: Array) -> Rows:
-    """|mean of target e^{i t'z}| of all targets and vectors, (3, Dy, STARTS)."""
+    """|mean of target e^{i t'z}| of all targets and vectors, (3, Dy, S)."""
     z32, flat = z.astype(np.float32), targets.reshape(-1, len(z)).astype(np.complex64)
     blocks = []
     for at in range(0, len(t), BLOCK):
@@ -101,7 +104,7 @@ def _lengths(z: Array, targets: Complex, t: Array) -> Rows:
 
 
 def _climbed(z: Array, targets: Complex, t: Array, lengths: Rows) -> tuple[Array, int]:
-    """The vector, and the number of the target, from the best of these lengths (Dy, STARTS) on."""
+    """The vector, and the number of the target, from the best of these lengths (Dy, S) on."""
     best = np.argpartition(lengths, -KEPT, axis=None)[-KEPT:]
     numbers, starts = np.unravel_index(best, lengths.shape)
     t, chosen = t[starts], targets[numbers]
