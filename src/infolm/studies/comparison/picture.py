@@ -26,7 +26,7 @@ def draw(found: Comparison, path: Path) -> None:
     """Write the curves to a .png or an .svg."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in ("png", "svg"):
-        raise InfolmError(f"{path}is not a picture's name: end it in .png or .svg")
+        raise InfolmError(f"{path} is not a picture's name: end it in .png or .svg")
     nothing = dict.fromkeys(("Creator", "Date", "Format", "Type")) if kind == "svg" else None
     with matplotlib.rc_context(STYLE):
         figure = _figure(found)
