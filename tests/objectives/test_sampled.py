@@ -144,6 +144,15 @@ def test_after_the_switch_it_is_the_likelihood():
     assert never.validated([], 1.0, {}) == []
 
 
+def test_its_phases_are_sampled_and_then_whole():
+    config = SampledConfig(drawn=3, switch=0.7, ar=2.0)
+    (until, first), (end, last) = config.phases()
+    assert (until, end) == (0.7, 1.0)
+    assert first == SampledConfig(drawn=3, switch=1, ar=2.0)
+    assert last == LikelihoodConfig(ar=2.0)
+    assert first.phases() == [(1.0, first)]
+
+
 def test_a_resumed_run_ends_like_one_left_alone(tmp_path, small_text):
     def run(out, steps, resume=False):
         tree = tiny_tree(small_text, max_steps=steps, validate_every=2)

@@ -145,6 +145,13 @@ class ObjectiveConfig(Section):
         """Its name in reports."""
         return f"objective {self.kind}"
 
+    def phases(self) -> list[tuple[float, "ObjectiveConfig"]]:
+        """What it is until which share of training, in order, the last until 1; usually itself.
+
+        For those who must know how long a step takes before it is taken.
+        """
+        return [(1.0, self)]
+
     @classmethod
     def learns(cls, model: ModelConfig) -> bool:
         """Whether such a model can be trained with it, other needs aside."""

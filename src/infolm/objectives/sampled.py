@@ -11,7 +11,7 @@ from infolm.data.stream import Batch
 from infolm.models.language import LanguageModel, State
 from infolm.nn.nce import Noise
 from infolm.nn.softmax import Candidates
-from infolm.objectives.base import OBJECTIVES, Estimate, Setup, Stateful
+from infolm.objectives.base import OBJECTIVES, Estimate, ObjectiveConfig, Setup, Stateful
 from infolm.objectives.likelihood import (
     ActivationConfig,
     Likelihood,
@@ -46,6 +46,16 @@ class SampledConfig(ActivationConfig):
     def build(self, setup: Setup) -> "Sampled":
         return Sampled(self, setup.counts())
 
+    def whole(self) -> LikelihoodConfig:
+        """What it becomes."""
+        return LikelihoodConfig(**self.model_dump(include={"ar", "tar", "state_reset"}))
+
+    def phases(self) -> list[tuple[float, ObjectiveConfig]]:
+        """The switch waits for the next validation."""
+        if self.switch == 1:
+            return [(1.0, self)]
+        return [(self.switch, self.model_copy(update={"switch": 1.0})), (1.0, self.whole())]
+
     def by_parts(self, model: Any) -> str:
         return "targets are compared with those of their own part"
 
@@ -72,8 +82,7 @@ class Sampled(Stateful):
         self._noise = Noise(counts, config.power)
         self._log_missed_target = torch.log1p(-counts.double() / counts.sum())
         self._log_missed_draw = torch.log1p(-self._noise.log_q.exp())
-        penalties = config.model_dump(include={"ar", "tar", "state_reset"})
-        self._likelihood = Likelihood(LikelihoodConfig(**penalties))
+        self._likelihood = Likelihood(config.whole())
 
     def __call__(self, model: LanguageModel, batch: Batch, carry: State | None) -> Estimate:
         if self.exact:

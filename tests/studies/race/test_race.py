@@ -213,6 +213,29 @@ def test_what_fits_follows_the_pace():
     assert fast.planned == 120
 
 
+def test_what_fits_knows_that_later_steps_take_longer():
+    """1,000 steps, of which the last quarter takes twice as long: 1,250 seconds."""
+
+    class At:
+        now = 0.0
+
+        def elapsed(self):
+            return self.now
+
+    clock, pace = At(), ((0.75, 2.0), (1.0, 4.0))
+    runner = _Runner(Silent(), clock, 1250 + RESUMING, steps=1000, most=None, pace=pace)
+    runner.begin()
+    for step, now in ((250, 250.0), (500, 500.0), (750, 750.0), (800, 850.0), (1000, 1250.0)):
+        clock.now = now
+        runner.validated(step, step / 1000, 4.0)
+    assert not runner.replanned
+    late = _Runner(Silent(), clock, 1250 + 1250 + RESUMING, steps=1000, most=None, pace=pace)
+    late.begin()
+    clock.now = 1250.0 + 500.0  # half of the time that all take, for two fifths of it
+    late.validated(400, 0.4, 4.0)
+    assert late.replanned == [Replanned(after=400, steps=823)]
+
+
 @pytest.mark.usefixtures("quick")
 def test_no_time_to_train_is_said_at_once(small_text, tmp_path):
     recipe = Recipe.model_validate(race_tree(small_text))

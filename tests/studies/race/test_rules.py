@@ -204,10 +204,12 @@ def test_scores_are_measured(monkeypatch):
 # -- the plan --------------------------------------------------------------------------------
 
 RATES = Rates(
-    step=0.4,
+    pace=((1.0, 0.4),),
     validation=5,
     token=1e-4,
+    tempered=2e-5,
     masked_token=1e-3,
+    masked_tempered=2e-4,
     cache_token=4e-4,
     segment=0.05,
     statistics=0.3,
@@ -233,8 +235,8 @@ def test_dynamic_evaluation_is_left_out_where_it_would_take_too_long():
 
 @given(st.floats(1e-3, 2), st.floats(0, 1000))
 def test_slower_steps_or_a_later_start_are_fewer_steps(step, elapsed):
-    one = planned(replace(RATES, step=step), PTB, elapsed, 3600)
-    two = planned(replace(RATES, step=2 * step), PTB, elapsed, 3600)
+    one = planned(replace(RATES, pace=((1.0, step),)), PTB, elapsed, 3600)
+    two = planned(replace(RATES, pace=((0.5, step), (1.0, 3 * step))), PTB, elapsed, 3600)
     assert two.steps == pytest.approx(one.steps / 2, abs=1)
     assert planned(RATES, PTB, elapsed + 40, 3600).steps < planned(RATES, PTB, elapsed, 3600).steps
 

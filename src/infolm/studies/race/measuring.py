@@ -30,11 +30,10 @@ from infolm.studies.race.plan import (
     MASKS,
     SHARPENING_TOKENS,
     SHARPER,
+    TEMPERATURES,
     TUNING_TOKENS,
 )
 
-TEMPERATURES = tuple(float(tau) for tau in np.geomspace(0.85, 1.25, 9).round(4))
-"""Of which one is taken for dynamic evaluation, all measured in one walk."""
 MIXED = " + Kneser-Ney"
 STATIC_NAME = "static"
 LogProbs = npt.NDArray[np.float64]

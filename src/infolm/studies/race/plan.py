@@ -6,12 +6,14 @@ schedules go by the share of the steps. A record has all of these numbers, so th
 the same weights again, with `train.max_steps` changed at the same validations (`--resume`).
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from infolm.config import Recipe
@@ -19,15 +21,17 @@ from infolm.data.ingest import Report
 from infolm.errors import InfolmError
 from infolm.evaluation import dynamic, neural_cache
 from infolm.evaluation.dynamic import DynamicSettings, StatisticsSettings
-from infolm.evaluation.likelihood import one_stream
-from infolm.evaluation.monte_carlo import MonteCarlo, MonteCarloSettings, monte_carlo_stream
+from infolm.evaluation.method import STATIC, Method, walk
+from infolm.evaluation.monte_carlo import MonteCarloSettings
 from infolm.families.running.run import LanguageRun
 from infolm.families.running.tuned import SEGMENTS
 from infolm.families.train import train
+from infolm.models.language import LanguageModel
 from infolm.training.loop import Nobody
 
 VALIDATIONS = 12
 """While it trains, at equal distances: points of the curve, and where it may end early."""
+FIRST = "first"
 FEWEST_STEPS = 6
 """Of a first look at the rate."""
 PROBE_SHARE = 1 / 120
@@ -44,6 +48,10 @@ SHARPER = (1.0, 0.95, 0.9, 0.85, 0.8)
 """Temperatures tried with it: a mean over masks is flatter than each of them."""
 SHARPENING_TOKENS = 4_000
 """On which they are tried."""
+TEMPERATURES = tuple(float(tau) for tau in np.geomspace(0.85, 1.25, 9).round(4))
+"""Of which one is taken for dynamic evaluation, all measured in one walk."""
+SEARCH = 6
+"""Passes of the softmax that the search for the static model's temperature takes, about."""
 DYNAMIC_TRIALS = 16
 """Walks that the tuning of dynamic evaluation is expected to take."""
 MEASURING_SHARE = 0.3
@@ -56,19 +64,40 @@ LOOK = 5_000
 """Tokens of a look at how long the tuning of the cache takes."""
 
 
+Pace = tuple[tuple[float, float], ...]
+"""Until which share of training a step takes how many seconds, in order, the last until 1."""
+EVEN: Pace = ((1.0, 1.0),)
+
+
+def mean_seconds(pace: Pace, begin: float = 0.0, end: float = 1.0) -> float:
+    """Of a step between two different shares of training."""
+    total, since = 0.0, 0.0
+    for until, seconds in pace:
+        total += max(0.0, min(end, until) - max(begin, since)) * seconds
+        since = until
+    return total / (end - begin)
+
+
 @dataclass(frozen=True)
 class Rates:
-    """Seconds: of a training step; of a validation with what it saves; of a token of a static walk;
-    of a token by Monte Carlo dropout; of a token in the tuning of the cache; of a segment of
-    dynamic evaluation; of a batch of its statistics."""
+    """Seconds: of training steps; of a validation with what it saves; of a token of a static walk,
+    and at each temperature beyond the first; of both by Monte Carlo dropout; of a token in the
+    tuning of the cache; of a segment of dynamic evaluation; of a batch of its statistics."""
 
-    step: float
+    pace: Pace
     validation: float
     token: float
+    tempered: float
     masked_token: float
+    masked_tempered: float
     cache_token: float
     segment: float
     statistics: float
+
+    @property
+    def step(self) -> float:
+        """Of a training step, the mean over all."""
+        return mean_seconds(self.pace)
 
 
 @dataclass(frozen=True)
@@ -96,16 +125,17 @@ class Plan:
 
 def measuring_seconds(rates: Rates, sizes: Sizes) -> tuple[float, float]:
     """What the static methods are expected to take, and what dynamic evaluation adds."""
-    # The temperature takes about six passes of the softmax; splits are read with two temperatures.
-    walks = 7 * sizes.tuning + 2 * (sizes.valid + sizes.test)
-    static = rates.token * walks + rates.cache_token * sizes.tuning
-    tried = len(MASK_RATES) * len(SHARPER)
-    masked = tried * SHARPENING_TOKENS + sizes.tuning + sizes.test
-    static += rates.masked_token * masked + rates.cache_token * sizes.tuning
-    trial = min(dynamic.TUNING_TOKENS, sizes.valid)
-    tokens = DYNAMIC_TRIALS * trial + sizes.tuning + sizes.test
-    tuning = rates.statistics * (dynamic.USUAL.batches or 0) + rates.cache_token * sizes.tuning
-    return RESERVE * static, RESERVE * (tuning + rates.segment * tokens / sizes.segment)
+    splits, tuning = sizes.valid + sizes.test, sizes.tuning
+    tried = len(MASK_RATES) * SHARPENING_TOKENS
+    static = rates.token * (tuning + splits) + rates.tempered * (SEARCH * tuning + splits)
+    static += rates.masked_token * (tried + tuning + sizes.test)
+    static += rates.masked_tempered * (len(SHARPER) - 1) * tried
+    static += 2 * rates.cache_token * tuning
+    trials = DYNAMIC_TRIALS * min(dynamic.TUNING_TOKENS, sizes.valid)
+    adapting = rates.segment * (trials + tuning + sizes.test) / sizes.segment
+    adapting += rates.tempered * (len(TEMPERATURES) * tuning + sizes.test)
+    adapting += rates.statistics * (dynamic.USUAL.batches or 0) + rates.cache_token * tuning
+    return RESERVE * static, RESERVE * adapting
 
 
 def planned(rates: Rates, sizes: Sizes, elapsed: float, limit: float) -> Plan:
@@ -156,27 +186,38 @@ def _trained(recipe: Recipe, out: Path, steps: int, report: Report) -> tuple[flo
     return (last - first) / (steps - 2), ended - last
 
 
-def probe(recipe: Recipe, scratch: Path, limit: float, report: Report) -> tuple[Rates, int]:
-    """The rates of the recipe on this machine, from a short training that is thrown away, and the
-    tokens of the validation split."""
+def _looked_at(recipe: Recipe, out: Path, seconds: float, report: Report) -> tuple[float, float]:
+    """The same from a few steps, and from as many as then fit into the seconds."""
     began = time.monotonic()
-    step, validation = _trained(recipe, scratch / "first", FEWEST_STEPS, report)
-    more = int((PROBE_SHARE * limit - (time.monotonic() - began)) / step)
+    step, validation = _trained(recipe, out / FIRST, FEWEST_STEPS, report)
+    more = int((seconds - (time.monotonic() - began)) / step)
     if more > FEWEST_STEPS:
-        step, again = _trained(recipe, scratch / "second", more, report)
+        step, again = _trained(recipe, out / "second", more, report)
         validation = max(validation, again)
-    run = LanguageRun.open(scratch / "first")
+    return step, validation
+
+
+def probe(recipe: Recipe, scratch: Path, limit: float, report: Report) -> tuple[Rates, int]:
+    """The rates of the recipe on this machine, from a short training of each phase of its objective
+    that is thrown away, and the tokens of the validation split."""
+    phases = recipe.objective.phases()
+    seconds = PROBE_SHARE * limit / len(phases)
+    pace, validation = [], 0.0
+    for number, (until, objective) in enumerate(phases):
+        part = recipe.model_copy(update={"objective": objective})
+        step, once = _looked_at(part, scratch / str(number), seconds, report)
+        pace.append((math.ceil(VALIDATIONS * until) / VALIDATIONS, step))
+        validation = max(validation, once)
+    run = LanguageRun.open(scratch / "0" / FIRST)
     valid = run.corpus.splits["valid"].tokens
-    return Rates(step, validation, *_walking(run, valid)), len(valid)
+    return Rates(tuple(pace), validation, *_walking(run, valid)), len(valid)
 
 
-def _walking(run: LanguageRun, valid: Any) -> tuple[float, float, float, float, float]:
-    """Seconds of a token of a static walk, of one by Monte Carlo dropout and in the tuning of the
-    cache, of a segment of dynamic evaluation, and of a batch of its statistics."""
+def _walking(run: LanguageRun, valid: Any) -> tuple[float, ...]:
+    """The rates of walks, from `Rates.token` on."""
     model, few = run.model, valid[: 4 * CHUNK + 1]
-    token = _seconds(lambda: [*one_stream(model, few, CHUNK)]) / (len(few) - 1)
-    samples = MonteCarlo(model, MASKS)
-    masked = _seconds(lambda: [*monte_carlo_stream(samples, few)]) / (len(few) - 1)
+    static = _at_temperatures(model, few, STATIC)
+    masked = _at_temperatures(model, few, Method(monte_carlo=MASKS))
     rows = min(LOOK, len(valid))
     hidden, targets = torch.randn(rows, model.widths[-1]), torch.arange(rows) % 97
     log_model = torch.full((rows,), -5.0)
@@ -190,7 +231,16 @@ def _walking(run: LanguageRun, valid: Any) -> tuple[float, float, float, float, 
     batches = StatisticsSettings(3)
     train_tokens = run.corpus.splits["train"].tokens
     gradients = _seconds(lambda: dynamic.gradient_statistics(model, train_tokens, batches), 0)
-    return token, masked, cache, adapting / -(-(len(several) - 1) // segment), gradients / 3
+    per_segment = adapting / -(-(len(several) - 1) // segment)
+    return *static, *masked, cache, per_segment, gradients / 3
+
+
+def _at_temperatures(model: LanguageModel, tokens: Any, method: Method) -> tuple[float, float]:
+    """Seconds of a token of the walk, and at each temperature beyond the first."""
+    one = _seconds(lambda: [*walk(model, tokens, method, CHUNK)])
+    three = _seconds(lambda: [*walk(model, tokens, method, CHUNK, (1.0, 0.9, 1.1))], 0)
+    count = len(tokens) - 1
+    return one / count, max(three - one, 0) / (2 * count)
 
 
 def _seconds(work: Callable[[], object], warm_up: int = 1) -> float:

@@ -23,7 +23,18 @@ from infolm.families.train import train
 from infolm.studies.race import calibration, machine
 from infolm.studies.race.clock import Clock, OutOfTime, threads
 from infolm.studies.race.measuring import Entry, LogProbs, Measuring, best_of
-from infolm.studies.race.plan import MARGIN, Plan, Rates, Sizes, for_race, planned, probe
+from infolm.studies.race.plan import (
+    EVEN,
+    MARGIN,
+    Pace,
+    Plan,
+    Rates,
+    Sizes,
+    for_race,
+    mean_seconds,
+    planned,
+    probe,
+)
 from infolm.studies.race.record import (
     Calibration,
     Method,
@@ -69,15 +80,23 @@ class _Runner:
     """A watcher that keeps the curve, and the number of steps to what fits into the time.
 
     until: seconds since the start of the process when training must end. steps: planned in all.
-    most: that the recipe allows. replanned: what was planned anew, and after which step.
+    most: that the recipe allows. pace: how long steps take beside each other. replanned: what was
+    planned anew, and after which step.
     """
 
     def __init__(
-        self, inner: Watcher, clock: Clock, until: float, steps: int, most: int | None
+        self,
+        inner: Watcher,
+        clock: Clock,
+        until: float,
+        steps: int,
+        most: int | None,
+        pace: Pace = EVEN,
     ) -> None:
         self.inner, self.clock, self.until = inner, clock, until
         self.first = self.planned = steps
         self.most = most or math.inf
+        self.pace = pace
         self.curve: list[Point] = []
         self.replanned: list[Replanned] = []
         self.steps = 0
@@ -104,8 +123,10 @@ class _Runner:
         self.curve.append(Point(seconds=now, step=step, nll=loss))
         if step >= self.planned:  # the end, whatever else would fit
             return
+        share, since = step / self.planned, self._since / self.planned
         seconds = (now - self._began) / (step - self._since)  # of a step, validations included
-        fitting = min(step + int((self.until - RESUMING - now) / seconds), self.most)
+        later = seconds * mean_seconds(self.pace, share) / mean_seconds(self.pace, since, share)
+        fitting = min(step + int((self.until - RESUMING - now) / later), self.most)
         if fitting > step and abs(fitting / self.planned - 1) > TOLERANCE:
             self.planned, self._again = int(fitting), True
             self.replanned.append(Replanned(after=step, steps=self.planned))
@@ -234,7 +255,7 @@ def _train(
     )
     changed = for_race(recipe, steps)
     until = clock.limit * (1 - MARGIN / 2) - plan.reserve
-    runner = _Runner(watcher, clock, until, steps, recipe.train.max_steps)
+    runner = _Runner(watcher, clock, until, steps, recipe.train.max_steps, rates.pace)
     every = {"validate_every": changed.train.validate_every}
     resume = True
     while resume:
