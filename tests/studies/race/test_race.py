@@ -18,7 +18,7 @@ from infolm.families.running.run import LanguageRun
 from infolm.families.train import train
 from infolm.studies.race import calibration
 from infolm.studies.race.check import check, check_run
-from infolm.studies.race.clock import Clock
+from infolm.studies.race.clock import Clock, OutOfTime
 from infolm.studies.race.measuring import Measuring
 from infolm.studies.race.plan import Plan
 from infolm.studies.race.race import RESUMING, Rules, _Replan, _Runner, race
@@ -211,6 +211,25 @@ def test_what_fits_follows_the_pace():
     fast.validated(120, 1.0, 4.0)  # the end: nothing is planned after it
     assert len(fast.replanned) == 1
     assert fast.planned == 120
+
+
+def test_a_training_that_is_a_little_late_is_not_cut():
+    class At:
+        now = 0.0
+
+        def elapsed(self):
+            return self.now
+
+    clock = At()
+    runner = _Runner(Silent(), clock, until=1000, steps=100, most=None, grace=20)
+    runner.begin()
+    clock.now = 490.0
+    runner.validated(50, 0.5, 4.0)
+    clock.now = 1019.0
+    runner.step(0.99, 4.0, 10)
+    clock.now = 1021.0
+    with pytest.raises(OutOfTime):
+        runner.step(1.0, 4.0, 10)
 
 
 def test_what_fits_knows_that_later_steps_take_longer():

@@ -56,6 +56,9 @@ TOLERANCE = 0.01
 """By so much the steps that fit may differ from those planned before they are planned anew."""
 RESUMING = 5.0
 """Seconds that resuming with another number of steps may take."""
+GRACE = MARGIN / 2
+"""Of the limit: so much later than planned training may end. Without it a machine that has become
+slower by a hair would lose all steps after the last validation but one."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,8 @@ class _Replan(Exception):
 class _Runner:
     """A watcher that keeps the curve, and the number of steps to what fits into the time.
 
-    until: seconds since the start of the process when training must end. steps: planned in all.
+    until: seconds since the start of the process when training is to end. grace: seconds by which
+    it may be late. steps: planned in all.
     most: that the recipe allows. pace: how long steps take beside each other. replanned: what was
     planned anew, and after which step.
     """
@@ -92,11 +96,12 @@ class _Runner:
         steps: int,
         most: int | None,
         pace: Pace = EVEN,
+        grace: float = 0.0,
     ) -> None:
         self.inner, self.clock, self.until = inner, clock, until
         self.first = self.planned = steps
         self.most = most or math.inf
-        self.pace = pace
+        self.pace, self.grace = pace, grace
         self.curve: list[Point] = []
         self.replanned: list[Replanned] = []
         self.steps = 0
@@ -114,7 +119,7 @@ class _Runner:
             raise _Replan
         self.inner.step(progress, nll, tokens)
         self.steps += 1
-        if self.clock.elapsed() > self.until and self.curve:
+        if self.clock.elapsed() > self.until + self.grace and self.curve:
             raise OutOfTime
 
     def validated(self, step: int, progress: float, loss: float) -> None:
@@ -254,8 +259,8 @@ def _train(
         f"measuring{'' if plan.dynamic else ', without dynamic evaluation, which would take more'}"
     )
     changed = for_race(recipe, steps)
-    until = clock.limit * (1 - MARGIN / 2) - plan.reserve
-    runner = _Runner(watcher, clock, until, steps, recipe.train.max_steps, rates.pace)
+    until, grace = clock.limit * (1 - MARGIN / 2) - plan.reserve, GRACE * clock.limit
+    runner = _Runner(watcher, clock, until, steps, recipe.train.max_steps, rates.pace, grace)
     every = {"validate_every": changed.train.validate_every}
     resume = True
     while resume:
