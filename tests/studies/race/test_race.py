@@ -221,13 +221,13 @@ def test_a_training_that_is_a_little_late_is_not_cut():
             return self.now
 
     clock = At()
-    runner = _Runner(Silent(), clock, until=1000, steps=100, most=None, grace=20)
+    runner = _Runner(Silent(), clock, until=1000 + RESUMING, steps=100, most=None, grace=20)
     runner.begin()
-    clock.now = 490.0
+    clock.now = 500.0
     runner.validated(50, 0.5, 4.0)
-    clock.now = 1019.0
+    clock.now = 1019.0 + RESUMING
     runner.step(0.99, 4.0, 10)
-    clock.now = 1021.0
+    clock.now = 1021.0 + RESUMING
     with pytest.raises(OutOfTime):
         runner.step(1.0, 4.0, 10)
 
