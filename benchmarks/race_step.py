@@ -4,8 +4,9 @@ The yardstick multiplies matrices of the same shapes, as often, into memory that
 and does nothing else: no activation, dropout, exponential, optimiser or average. A step has
 (M, K, N) products forward; of each, two more backward, by the input and by the weight. Recurrent
 matrices are multiplied step by step, those that read the whole input, and all gradients by weights,
-once for all steps. Where the recipe has `train.precision=bf16-mixed`, so has the yardstick; the
-step in single precision is then measured beside it.
+once for all steps. Both have the whole softmax, also where the recipe samples it first. Where the
+recipe has `train.precision=bf16-mixed`, so has the yardstick; the step in single precision is then
+measured beside it.
 
     python benchmarks/race_step.py [RECIPE] [KEY=VALUE ...]
 """
@@ -80,7 +81,7 @@ def main() -> None:
     source, *overrides = sys.argv[1:] or ["race/ptb"]
     torch.manual_seed(0)
     keep_freed_memory()  # as `infolm train` does
-    overrides += ["train.max_steps=1000"]
+    overrides += ["objective.kind=likelihood", "train.max_steps=1000"]
     recipe = load_recipe(source, overrides)
     loop, model = on_noise(recipe, VOCABULARY)
     assert isinstance(recipe.feed, StreamConfig)
