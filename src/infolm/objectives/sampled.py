@@ -8,6 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from infolm.data.stream import Batch
+from infolm.metrics import EVENT, Described, describe
 from infolm.models.language import LanguageModel, State
 from infolm.nn.nce import Noise
 from infolm.nn.softmax import Candidates
@@ -22,6 +23,9 @@ from infolm.objectives.likelihood import (
 
 WHOLE = "whole vocabulary"
 """The event after which the softmax is exact."""
+describe(
+    EVENT, Described(WHOLE, meaning="from here on targets are compared with all words, none drawn")
+)
 
 
 @OBJECTIVES.register
