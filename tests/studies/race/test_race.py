@@ -179,14 +179,18 @@ def test_steps_are_planned_anew_where_others_fit(small_text, tmp_path, monkeypat
     assert Record.model_validate_json(record.as_json()).digest() == record.signature
 
 
+class At:
+    """A clock that is set by hand."""
+
+    def __init__(self, now):
+        self.now = now
+
+    def elapsed(self):
+        return self.now
+
+
 def test_what_fits_follows_the_pace():
-    class At:
-        now = 100.0
-
-        def elapsed(self):
-            return self.now
-
-    clock = At()
+    clock = At(100.0)
     runner = _Runner(Silent(), clock, until=1100 + RESUMING, steps=1000, most=None)
     runner.begin()
     clock.now = 200.0
@@ -214,13 +218,7 @@ def test_what_fits_follows_the_pace():
 
 
 def test_a_training_that_is_a_little_late_is_not_cut():
-    class At:
-        now = 0.0
-
-        def elapsed(self):
-            return self.now
-
-    clock = At()
+    clock = At(0.0)
     runner = _Runner(Silent(), clock, until=1000 + RESUMING, steps=100, most=None, grace=20)
     runner.begin()
     clock.now = 500.0
@@ -234,14 +232,7 @@ def test_a_training_that_is_a_little_late_is_not_cut():
 
 def test_what_fits_knows_that_later_steps_take_longer():
     """1,000 steps, of which the last quarter takes twice as long: 1,250 seconds."""
-
-    class At:
-        now = 0.0
-
-        def elapsed(self):
-            return self.now
-
-    clock, pace = At(), ((0.75, 2.0), (1.0, 4.0))
+    clock, pace = At(0.0), ((0.75, 2.0), (1.0, 4.0))
     runner = _Runner(Silent(), clock, 1250 + RESUMING, steps=1000, most=None, pace=pace)
     runner.begin()
     for step, now in ((250, 250.0), (500, 500.0), (750, 750.0), (800, 850.0), (1000, 1250.0)):
