@@ -51,6 +51,9 @@ class StreamConfig(FeedConfig):
     batch: int = Field(40, ge=1, description="parallel columns of the stream")
     bptt: int = Field(70, ge=1, description="time steps of a chunk (the base length)")
     variable: bool = Field(True, description="draw the length of each chunk (section 4.1)")
+    rotated: bool = Field(
+        False, description="each pass begins each column at another place, drawn anew"
+    )
 
     @property
     def tokens(self) -> int:
@@ -76,6 +79,11 @@ class Stream:
     The N tokens are folded into B columns of N // B tokens each; the remainder at the end is not
     used. Chunks follow each other without gap or overlap, so every token of a column but the first
     is a target once per pass, whatever the lengths.
+
+    `rotated` columns are rings (partial shuffling, Press 2019, "Partially Shuffling the Training
+    Data to Improve Language Models"): a pass enters each at a place of its own, so that chunks are
+    cut elsewhere and other columns stand beside each other. Where a ring closes, the first token
+    of the column follows its last one.
     """
 
     tokens: npt.NDArray[Any]
@@ -89,7 +97,7 @@ class Stream:
                 f"the training split has {len(self.tokens)} tokens, too few for "
                 f"{self.config.batch} columns of at least 2: lower feed.batch or give more text"
             )
-        self._columns = height * np.arange(self.config.batch)
+        self._columns = height * np.arange(self.config.batch)[:, None]
         self._height = height
         self._position = 0
         self._rng = np.random.default_rng(self.seed)
@@ -101,13 +109,21 @@ class Stream:
         start = self._position
         end = min(start + length, self._height - 1)
         # The memory map is copied only here: no more than a chunk is ever in memory.
-        cut = self.tokens[self._columns[:, None] + np.arange(start, end + 1)].T.astype(np.int64)
+        rows = (self._entries() + np.arange(start, end + 1)) % self._height
+        cut = self.tokens[self._columns + rows].T.astype(np.int64)
         self._position = end
         if end == self._height - 1:
             self._position, self.epoch = 0, self.epoch + 1
         # The scale is that of the drawn length, also where the pass ends before it: one
         # short cut at the end of a pass is then not followed by a tiny step.
         return Batch(cut[:-1], cut[1:], start == 0, length / bptt)
+
+    def _entries(self) -> npt.NDArray[np.int64]:
+        """Where this pass enters each column, (B, 1): known from the seed and the pass's number."""
+        if not self.config.rotated:
+            return np.zeros_like(self._columns)
+        rng = np.random.default_rng((self.seed, self.epoch))
+        return rng.integers(self._height, size=self._columns.shape)
 
     def fraction(self) -> float:
         return self._position / (self._height - 1)
