@@ -50,3 +50,16 @@ def test_pieces_are_kept_as_they_end_and_not_run_again(tmp_path, monkeypatch):
     assert programme("--only", "kills", "--anew")
     assert len(ran) == 17 + 1 + 17
     assert "| together | 119 |" in (tmp_path / "faults.md").read_text()
+
+
+def test_pieces_of_one_command_are_one_row_of_the_page():
+    whole = {"operations": 9, "faults": 40}
+    pieces = {
+        "tune 1/12": {"commands": {"tune": {**whole, "tried": 4, "kill": 3}}, "findings": ["lost"]},
+        "tune 2/12": {"commands": {"tune": {**whole, "tried": 3, "EIO": 3}}, "findings": []},
+    }
+    told = PARTS["injected"].told(pieces)
+    assert "| tune | 9 | 40 | 7 | 0 | 3 | 0 | 0 | 3 | 0 |" in told
+    assert "7 faults were tried, with 1 findings" in told
+    command = PARTS["injected"].command("tune 2/12", 0.5)
+    assert command[1:] == ["--only", "tune", "--share", "0.5", "--part", "2/12"]

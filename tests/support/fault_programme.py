@@ -33,6 +33,16 @@ SUPPORT = "tests/support"
 FIGURES, PAGE = ROOT / "results" / "faults.json", ROOT / "results" / "faults.md"
 TESTS = ("tests/faults", "tests/recipes/test_combinations.py")
 KILLS, LINES = 1000, 10_000
+DIVIDED = {
+    **{"resume": 4, "ingest": 8, "evaluate": 2, "report": 2, "export-page": 2},
+    **{"finetune": 3, "finetune-again": 3, "tune": 12},
+}
+"""Commands whose faults would take more than some minutes, and into how many pieces they go."""
+INJECTED = tuple(
+    f"{name} {number}/{DIVIDED[name]}" if name in DIVIDED else name
+    for name in FAILING
+    for number in range(1, DIVIDED.get(name, 1) + 1)
+)
 
 
 class Part(NamedTuple):
@@ -162,10 +172,22 @@ def _kills(pieces: dict[str, Any]) -> str:
     )
 
 
+def _inject(piece: str, scale: float) -> list[str]:
+    name, _, part = piece.partition(" ")
+    command = [f"{SUPPORT}/inject.py", "--only", name, "--share", str(scale)]
+    return [*command, "--part", part] if part else command
+
+
 def _injected(pieces: dict[str, Any]) -> str:
     kinds = ["ENOSPC", "EIO", "EACCES", "short", "kill"]
     power = ["power-data", "power-all", "power-some"]
-    known = {name: figures["commands"][name] for name, figures in pieces.items()}
+    known: dict[str, Counter[str]] = {}
+    for piece, figures in pieces.items():
+        name = piece.partition(" ")[0]
+        counts = known.setdefault(name, Counter())
+        for key, number in figures["commands"][name].items():
+            of_all = key in ("operations", "faults")  # whatever the piece
+            counts[key] = number if of_all else counts[key] + number
     rows = [
         [name, each["operations"], each["faults"], each["tried"]]
         + [each.get(kind, 0) for kind in kinds]
@@ -228,9 +250,9 @@ def _plain(pieces: dict[str, Any]) -> str:
 PARTS = {
     "injected": Part(
         "Files: every operation fails in turn",
-        lambda piece, scale: [f"{SUPPORT}/inject.py", "--only", piece, "--share", str(scale)],
+        _inject,
         _injected,
-        FAILING,
+        INJECTED,
     ),
     "kills": Part(
         "Processes: killed at random moments",

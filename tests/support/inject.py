@@ -2,6 +2,7 @@
 
     python tests/support/inject.py --json faults.json               all of them (hours)
     python tests/support/inject.py --share 0.02 --only train report  a sample
+    python tests/support/inject.py --only tune --part 3/12           a twelfth of those of one
 
 The faults are those of `faulty_files`, the commands and checks those of `fault_cases`.
 """
@@ -40,9 +41,17 @@ def disturb(bench: Bench, case: Case, fault: Fault) -> str:
 
 
 def disturb_all(
-    bench: Bench, cases: dict[str, Case], share: float, seed: int = 0, most: int | None = None
+    bench: Bench,
+    cases: dict[str, Case],
+    share: float,
+    seed: int = 0,
+    most: int | None = None,
+    part: tuple[int, int] = (1, 1),
 ) -> dict[str, Any]:
-    """A share of all faults of these commands, chosen at random, `most` of each at most."""
+    """A share of all faults of these commands, chosen at random, `most` of each at most.
+
+    part: (k, n), of every n faults the k-th; all n parts together have each fault once.
+    """
     rng = random.Random(seed)
     counts: dict[str, Counter[str]] = {}
     findings: list[dict[str, Any]] = []
@@ -55,9 +64,11 @@ def disturb_all(
             for kind in KINDS
             if applies(kind, operation)
         ]
-        wanted = min(most or len(faults), max(1, round(share * len(faults))))
+        number, parts = part
+        own = faults[number - 1 :: parts]
+        wanted = min(most or len(own), max(1, round(share * len(own))))
         counts[name] = Counter(operations=len(operations), faults=len(faults), tried=wanted)
-        for fault in sorted(rng.sample(faults, wanted)):
+        for fault in sorted(rng.sample(own, wanted)):
             counts[name][fault.kind] += 1
             if wrong := disturb(bench, case, fault):
                 operation = " ".join(operations[fault.at])
@@ -78,6 +89,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--share", type=float, default=1.0)
     parser.add_argument("--most", type=int)
+    parser.add_argument("--part", default="1/1", metavar="K/N", help="the K-th of N parts")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--fault", nargs=2, metavar=("KIND", "NUMBER"), help="this one alone")
     parser.add_argument("--json", type=Path)
@@ -92,7 +104,8 @@ def main() -> None:
                 print(*operations[max(0, fault.at - 5) : fault.at + 2], sep="\n")
                 print(disturb(bench, case, fault) or "nothing was wrong")
             return
-        found = disturb_all(bench, cases, asked.share, asked.seed, asked.most)
+        number, parts = map(int, asked.part.split("/"))
+        found = disturb_all(bench, cases, asked.share, asked.seed, asked.most, part=(number, parts))
     if asked.json:
         asked.json.write_text(json.dumps(found, indent=2) + "\n")
     print(json.dumps(found | {"findings": len(found["findings"])}, indent=2))
