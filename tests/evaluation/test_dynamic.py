@@ -4,6 +4,7 @@ import copy
 import json
 import math
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch.nn import functional
 
 from infolm.errors import InfolmError
+from infolm.evaluation import dynamic
 from infolm.evaluation.dynamic import (
     FORMER_STATISTICS,
     DynamicSettings,
@@ -369,6 +371,27 @@ def test_tuning_is_no_worse_than_the_static_model_and_than_where_it_began():
     assert tuned > log_probs(MODEL, text, 50).mean() + 0.1
     assert told[-1][0] == told[-1][1]
     assert found.segment in (20, 10, 5)
+
+
+def test_tuning_follows_a_valley_in_which_rate_and_epsilon_grow_together(monkeypatch):
+    """The bottom is at a rate of 1e-4, a decay of 1e-3 and an epsilon of 1e-3; its sides are steep,
+    so that either of rate and epsilon alone leads nowhere."""
+
+    def loss(model, tokens, settings, statistics):
+        rate, decay, epsilon = (
+            math.log10(value) for value in (settings.rate, settings.decay, settings.epsilon)
+        )
+        across = rate + 4 - 0.75 * (epsilon + 3)
+        value = 4 + 3 * across**2 + 0.1 * (epsilon + 3) ** 2 + 0.1 * (decay + 3) ** 2
+        yield SimpleNamespace(log_probs=torch.full((100,), -value))
+
+    monkeypatch.setattr(dynamic, "dynamic_stream", loss)
+    for epsilon in (1e-5, 1e-4, 1e-2):
+        start = DynamicSettings(rate=3e-4, decay=1e-2, epsilon=epsilon)
+        found = tune(MODEL, np.zeros(101), start, None)
+        assert found.rate == pytest.approx(1e-4, rel=0.8)
+        assert found.decay == pytest.approx(1e-3)
+        assert found.epsilon == pytest.approx(1e-3, rel=0.8)
 
 
 def test_bad_settings():

@@ -344,9 +344,10 @@ def tune(
 ) -> DynamicSettings:
     """Tune the settings on `tokens`, of the validation split, from `start`, one after the other.
 
-    First the rate, in factors of about 3, then the decay and, for the rms rule, epsilon, in
-    factors of 10, then the segment, one of `segments` in order as long as that improves,
-    and the rate once more, in factors of about 1.8. Each trial reads the first TUNING_TOKENS.
+    First the rate, in factors of about 3, then the decay, in factors of 10; for the rms rule the
+    rate in factors of about 1.8 and epsilon in factors of about 3; then the segment, one of
+    `segments` in order as long as that improves, and the rate once more. Each trial reads the
+    first TUNING_TOKENS.
     """
     tokens = tokens[: TUNING_TOKENS + 1]
     losses: dict[DynamicSettings, float] = {}
@@ -370,8 +371,14 @@ def tune(
     decay = climb(lambda decay: loss(replace(best, decay=decay)), best.decay, 10)
     best = replace(best, decay=decay)
     if start.rule == "rms":
-        epsilon = climb(lambda epsilon: loss(replace(best, epsilon=epsilon)), best.epsilon, 10)
-        best = replace(best, epsilon=epsilon)
+        near = best_rate(best, 10**0.25)
+
+        def along(factor: float) -> DynamicSettings:
+            # A larger epsilon makes steps shorter, most where RMS is small, so the rate grows with
+            # it: at a fixed rate none but the first epsilon would look good.
+            return replace(near, epsilon=factor * near.epsilon, rate=factor**0.75 * near.rate)
+
+        best = along(climb(lambda factor: loss(along(factor)), 1.0, 10**0.5))
     for segment in segments:
         # With more updates per token each is smaller, so that a text moves the weights as much.
         share = segment / best.segment

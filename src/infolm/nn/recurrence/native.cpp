@@ -25,7 +25,7 @@
 #include <type_traits>
 #include <vector>
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX512F__)
 #include <immintrin.h>
 #endif
 
@@ -70,14 +70,26 @@ inline void store(T* to, Vector<T> vector) {
 // The first `count` lanes; the others are 0.
 template <class T>
 inline Vector<T> load_first(const T* from, Index count) {
+#if defined(__AVX512F__)
+    const unsigned mask = (1u << count) - 1;
+    if constexpr (sizeof(T) == 4) return (Vector<T>)_mm512_maskz_loadu_ps(mask, from);
+    else return (Vector<T>)_mm512_maskz_loadu_pd(mask, from);
+#else
     Vector<T> vector{};
     for (Index i = 0; i < count; ++i) vector[i] = from[i];
     return vector;
+#endif
 }
 
 template <class T>
 inline void store_first(T* to, Vector<T> vector, Index count) {
+#if defined(__AVX512F__)
+    const unsigned mask = (1u << count) - 1;
+    if constexpr (sizeof(T) == 4) _mm512_mask_storeu_ps(to, mask, (__m512)vector);
+    else _mm512_mask_storeu_pd(to, mask, (__m512d)vector);
+#else
     for (Index i = 0; i < count; ++i) to[i] = vector[i];
+#endif
 }
 
 // ---------------------------------------------------------------------------------------------
