@@ -297,7 +297,11 @@ PARTS = {
 
 def page(known: dict[str, Any]) -> str:
     """`results/faults.md`."""
-    seconds = sum(piece["seconds"] for pieces in known.values() for piece in pieces.values())
+    shown = {
+        name: {piece: known[name][piece] for piece in part.pieces if piece in known.get(name, {})}
+        for name, part in PARTS.items()
+    }
+    seconds = sum(piece["seconds"] for pieces in shown.values() for piece in pieces.values())
     written = [
         "# Faults\n\nWhat was done to break infolm, and what came of it. `make faults` does all of "
         "this in some hours and writes this page\n(`tests/support/fault_programme.py`). Each part "
@@ -305,8 +309,7 @@ def page(known: dict[str, Any]) -> str:
         f"Python 3.11, Linux. Together these figures took {seconds:,} s."
     ]
     for name, part in PARTS.items():
-        found = known.get(name, {})
-        pieces = {piece: found[piece] for piece in part.pieces if piece in found}
+        pieces = shown[name]
         command = " ".join(part.command(part.pieces[0], 1.0))
         text = f"## {part.title}\n\n`python -W ignore {command}`"
         if len(part.pieces) > 1:

@@ -53,18 +53,18 @@ def disturb_all(
     part: (k, n), of every n faults the k-th; all n parts together have each fault once.
     """
     rng = random.Random(seed)
+    number, parts = part
     counts: dict[str, Counter[str]] = {}
     findings: list[dict[str, Any]] = []
     began = time.monotonic()
     for name, case in cases.items():
         operations = bench.operations(case)
         faults = [
-            Fault(kind, number)
-            for number, (operation, _) in enumerate(operations)
+            Fault(kind, at)
+            for at, (operation, _) in enumerate(operations)
             for kind in KINDS
             if applies(kind, operation)
         ]
-        number, parts = part
         own = faults[number - 1 :: parts]
         wanted = min(most or len(own), max(1, round(share * len(own))))
         counts[name] = Counter(operations=len(operations), faults=len(faults), tried=wanted)
