@@ -37,7 +37,7 @@ def race_tree(text: Path) -> dict[str, Any]:
 
 def make_quick(patch: pytest.MonkeyPatch) -> None:
     """This machine is the reference, and planning takes moments."""
-    patch.setattr(calibration, "measure", lambda: calibration.REFERENCE)
+    patch.setattr(calibration, "measure", lambda *_: calibration.REFERENCE)
     patch.setattr(plan, "VALIDATIONS", 3)
     patch.setattr(plan, "PROBE_SHARE", 0.0)
 

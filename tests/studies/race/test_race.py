@@ -119,7 +119,9 @@ def test_a_race_beyond_its_limit_is_no_record(small_text, tmp_path, monkeypatch)
     reference = calibration.REFERENCE
     fast = calibration.Scores(gemm=1e6 * reference.gemm, memory=1e6 * reference.memory)
     scores = iter([reference, fast])
-    monkeypatch.setattr(calibration, "measure", lambda: next(scores))
+    monkeypatch.setattr(
+        calibration, "measure", lambda passing=0: reference if passing else next(scores)
+    )
     tree = race_tree(small_text)
     tree["train"]["max_steps"] = 6
     recipe = Recipe.model_validate(tree)
@@ -215,6 +217,24 @@ def test_what_fits_follows_the_pace():
     fast.validated(120, 1.0, 4.0)  # the end: nothing is planned after it
     assert len(fast.replanned) == 1
     assert fast.planned == 120
+
+
+def test_a_machine_that_has_become_faster_has_less_time():
+    """It was calibrated in a slow moment; the end is the earliest of those measured since."""
+    clock, ends = At(0.0), iter([1000 + RESUMING, 600 + RESUMING, 900 + RESUMING])
+    runner = _Runner(Silent(), clock, 1000 + RESUMING, 1000, most=None, again=lambda: next(ends))
+    runner.begin()
+    clock.now = 100.0
+    runner.validated(100, 0.1, 5.0)
+    assert not runner.replanned
+    clock.now = 200.0
+    runner.validated(200, 0.2, 4.9)
+    assert runner.replanned == [Replanned(after=200, steps=600)]
+    clock.now = 300.0
+    runner.begin()
+    clock.now = 400.0
+    runner.validated(300, 0.5, 4.8)
+    assert runner.until == 600 + RESUMING
 
 
 def test_a_training_that_is_a_little_late_is_not_cut():

@@ -1,7 +1,7 @@
 """A race: calibrate, plan, train, tune, measure, sign. The test split is sealed until the end."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -84,8 +84,9 @@ class _Runner:
 
     until: seconds since the start of the process when training is to end. grace: seconds by which
     it may be late. steps: planned in all.
-    most: that the recipe allows. pace: how long steps take beside each other. replanned: what was
-    planned anew, and after which step.
+    most: that the recipe allows. pace: how long steps take beside each other. again: `until` anew,
+    asked at each validation; it is never put off. replanned: what was planned anew, and after which
+    step.
     """
 
     def __init__(
@@ -97,8 +98,10 @@ class _Runner:
         most: int | None,
         pace: Pace = EVEN,
         grace: float = 0.0,
+        again: Callable[[], float] | None = None,
     ) -> None:
         self.inner, self.clock, self.until = inner, clock, until
+        self._later = again or (lambda: until)
         self.first = self.planned = steps
         self.most = most or math.inf
         self.pace, self.grace = pace, grace
@@ -126,6 +129,7 @@ class _Runner:
         self.inner.validated(step, progress, loss)
         now = self.clock.elapsed()
         self.curve.append(Point(seconds=now, step=step, nll=loss))
+        self.until = min(self.until, self._later())
         if step >= self.planned:  # the end, whatever else would fit
             return
         share, since = step / self.planned, self._since / self.planned
@@ -168,7 +172,7 @@ def race(
         watcher.say(_calibrated(before, clock.limit))
         clock.mark("calibration")
         with corpora.sealed(TEST):
-            ngrams, trained = _train(recipe, out, clock, watcher, report)
+            ngrams, trained = _train(recipe, out, rules, clock, watcher, report)
             measuring = Measuring(LanguageRun.open(out), ngrams, clock, report)
             until = clock.limit - MARGIN * clock.limit - trained.plan.reserve / 3
             entries = measuring.tuned(trained.plan.dynamic, until)
@@ -238,7 +242,7 @@ def _calibrated(scores: calibration.Scores, limit: float) -> str:
 
 
 def _train(
-    recipe: Recipe, out: Path, clock: Clock, watcher: Watcher, report: Report
+    recipe: Recipe, out: Path, rules: Rules, clock: Clock, watcher: Watcher, report: Report
 ) -> tuple[KneserNey, _Trained]:
     """The n-gram model and the trained run; the time is divided between training and measuring."""
     corpus = corpora.load(recipe.data, report)
@@ -259,8 +263,18 @@ def _train(
         f"measuring{'' if plan.dynamic else ', without dynamic evaluation, which would take more'}"
     )
     changed = for_race(recipe, steps)
-    until, grace = clock.limit * (1 - MARGIN / 2) - plan.reserve, GRACE * clock.limit
-    runner = _Runner(watcher, clock, until, steps, recipe.train.max_steps, rates.pace, grace)
+
+    def until() -> float:
+        return clock.limit * (1 - MARGIN / 2) - plan.reserve
+
+    def again() -> float:
+        """A machine that is faster than it was has less time, as at the end."""
+        seen = calibration.measure(calibration.PASSING)
+        clock.limit = min(clock.limit, 60 * rules.minutes * calibration.scale([seen]))
+        return until()
+
+    most, grace = recipe.train.max_steps, GRACE * clock.limit
+    runner = _Runner(watcher, clock, until(), steps, most, rates.pace, grace, again)
     every = {"validate_every": changed.train.validate_every}
     resume = True
     while resume:
