@@ -22,7 +22,7 @@ from timing import ratio
 from infolm.config import load_recipe
 from infolm.data.stream import StreamConfig
 from infolm.models.recurrent import RecurrentModel
-from infolm.nn.softmax import SMALLEST_BLOCK
+from infolm.nn.softmax import block_elements
 from infolm.training.device import keep_freed_memory
 
 VOCABULARY = 10_000
@@ -61,7 +61,8 @@ def products(model: RecurrentModel, batch: int, steps: int) -> dict[str, list[Ca
     tokens = batch * steps
     projection = model.softmax.projection
     softmax = [] if projection is None else linear(batch, steps, projection, recurrent=False)
-    block = max(16, SMALLEST_BLOCK // VOCABULARY)
+    itemsize = torch.get_default_dtype().itemsize
+    block = max(16, block_elements(torch.device("cpu"), itemsize) // VOCABULARY)
     size, whole = model.embedding.shape[1], -(-tokens // block)
     rows = tokens // whole
     softmax += [

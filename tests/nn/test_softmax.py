@@ -11,7 +11,13 @@ from torch.nn import functional
 
 from infolm.nn import softmax
 from infolm.nn.dropout import Rates, mask
-from infolm.nn.softmax import LARGEST_BLOCK, SMALLEST_BLOCK, Softmax, block_elements
+from infolm.nn.softmax import (
+    LARGEST_BLOCK,
+    ROUNDED_BLOCK,
+    SMALLEST_BLOCK,
+    Softmax,
+    block_elements,
+)
 
 INPUTS, SIZE = 6, 5
 
@@ -405,6 +411,7 @@ GPU = torch.device("cuda", 0)
 def test_a_block_on_a_cpu_is_small(monkeypatch):
     fake_memory(monkeypatch, 80 * GB, 80 * GB)
     assert block_elements(torch.device("cpu"), 4) == SMALLEST_BLOCK
+    assert block_elements(torch.device("cpu"), 2) == ROUNDED_BLOCK
 
 
 @pytest.mark.parametrize(

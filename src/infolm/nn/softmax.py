@@ -39,18 +39,21 @@ class Candidates(NamedTuple):
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 2**22, 2**27
 """Limits of the logits held at once: 16 MB and 512 MB in single precision."""
+ROUNDED_BLOCK = 2**24
+"""Logits of two bytes held at once on a CPU: 32 MB."""
 
 
 def block_elements(device: torch.device, itemsize: int) -> int:
     """How many logits of `itemsize` bytes are held at once.
 
     On a CPU the smallest block: larger ones are no faster, and it is little beside the gradient of
-    any weight. A GPU needs larger products: 1/32 of its memory, at most a quarter of what is free,
+    any weight. In bfloat16 they are: the products of a vocabulary of 10,000 then take 0.85 of the
+    time. A GPU needs larger products: 1/32 of its memory, at most a quarter of what is free,
     within the limits. That is a power of two, since blocks change the rounding of the sums: it
     does not follow every change of the free memory, and a run gives the same numbers again.
     """
     if device.type != "cuda":
-        return SMALLEST_BLOCK
+        return SMALLEST_BLOCK if itemsize > 2 else ROUNDED_BLOCK
     free, total = torch.cuda.mem_get_info(device)
     # Memory that PyTorch has reserved but does not use is free for us, though not for the driver.
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -135,9 +138,9 @@ def _with_gradients(
     grad_weight, grad_bias = torch.zeros_like(weight), torch.zeros_like(bias)
     total = y.new_zeros(())
     components = y.shape[1]
-    size = _block_tokens(weight, components)
-    # All blocks use the same memory: fresh pages for each would cost some 5% of the time.
     narrow = weight.bfloat16() if rounded else weight
+    size = _block_tokens(narrow, components)
+    # All blocks use the same memory: fresh pages for each would cost some 5% of the time.
     memory = narrow.new_empty(min(size, len(y)) * components, len(weight))
     for start in range(0, len(y), size):
         block = slice(start, start + size)
