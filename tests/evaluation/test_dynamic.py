@@ -394,6 +394,23 @@ def test_tuning_follows_a_valley_in_which_rate_and_epsilon_grow_together(monkeyp
         assert found.epsilon == pytest.approx(1e-3, rel=0.8)
 
 
+def test_tuning_ends_with_the_best_so_far_where_that_is_enough(monkeypatch):
+    read = []
+
+    def loss(model, tokens, settings, statistics):
+        read.append(settings)
+        value = 4 + abs(math.log10(settings.rate) + 6)  # falls with the rate down to 1e-6
+        yield SimpleNamespace(log_probs=torch.full((100,), -value))
+
+    monkeypatch.setattr(dynamic, "dynamic_stream", loss)
+    start = DynamicSettings(rate=1e-3, decay=1e-2, epsilon=1e-3)
+    for trials in (1, 2, 3, 5):
+        read.clear()
+        found = tune(MODEL, np.zeros(101), start, None, enough=lambda n=trials: len(read) >= n)
+        assert len(read) == trials
+        assert found == min(read, key=lambda settings: abs(math.log10(settings.rate) + 6))
+
+
 def test_bad_settings():
     for bad in ((-1, 0), (math.nan, 0), (0, -1), (0, 0, 0.0), (0, 0, 1e-3, 0)):
         with pytest.raises(InfolmError, match="dynamic evaluation needs"):

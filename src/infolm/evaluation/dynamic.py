@@ -341,19 +341,23 @@ def tune(
     statistics: Statistics | None,
     segments: Sequence[int] = (),
     report: Progress | None = None,
+    enough: Callable[[], bool] = lambda: False,
 ) -> DynamicSettings:
     """Tune the settings on `tokens`, of the validation split, from `start`, one after the other.
 
     First the rate, in factors of about 3, then the decay, in factors of 10; for the rms rule the
     rate in factors of about 1.8 and epsilon in factors of about 3; then the segment, one of
     `segments` in order as long as that improves, and the rate once more. Each trial reads the
-    first TUNING_TOKENS.
+    first TUNING_TOKENS. enough: asked before each trial but the first; where it is true there is no
+    further one, and the best so far is given.
     """
     tokens = tokens[: TUNING_TOKENS + 1]
     losses: dict[DynamicSettings, float] = {}
 
     def loss(settings: DynamicSettings) -> float:
         if settings not in losses:
+            if losses and enough():
+                return math.inf
             total = sum(
                 float(chunk.log_probs.sum())
                 for chunk in dynamic_stream(model, tokens, settings, statistics)

@@ -2,6 +2,7 @@
 
 import math
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from infolm.studies.race import calibration
 from infolm.studies.race.check import check, check_run
 from infolm.studies.race.clock import Clock, OutOfTime
 from infolm.studies.race.measuring import Measuring
-from infolm.studies.race.plan import Plan
+from infolm.studies.race.plan import After, Plan
 from infolm.studies.race.race import RESUMING, Rules, _Replan, _Runner, race
 from infolm.studies.race.record import LINE, NAME, Record, Replanned, read
 from infolm.training.manifest import sha256
@@ -217,6 +218,26 @@ def test_what_fits_follows_the_pace():
     fast.validated(120, 1.0, 4.0)  # the end: nothing is planned after it
     assert len(fast.replanned) == 1
     assert fast.planned == 120
+
+
+def test_dynamic_evaluation_is_tuned_for_as_long_as_its_walks_still_fit(raced, tmp_path):
+    """A clock that stands still: the tuning ends at its end, after one trial, or never begins."""
+    out = shutil.copytree(raced.out, tmp_path / "run")
+    clock, after = At(1000.0), After(validation=40, test=60)
+    plan = Plan(steps=1, reserve=500, dynamic=True, trial=10, after=after)
+    trials = {}
+
+    def report(stage, done, total):
+        if stage.startswith("tuning dynamic"):
+            trials[until] = done
+
+    for until in (2000, 1109, 1059):
+        run = LanguageRun.open(out)
+        ngrams = KneserNey.fit(run.corpus.splits["train"].tokens, 256, 5)
+        names = [each.name for each in Measuring(run, ngrams, clock, report).tuned(plan, until)]
+        assert ("dynamic + cache" in names) == (until > 1060)
+    assert list(trials) == [2000, 1109]
+    assert trials[1109] == 1 < trials[2000]
 
 
 def test_a_machine_that_has_become_faster_has_less_time():

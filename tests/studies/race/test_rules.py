@@ -224,6 +224,10 @@ def test_what_is_planned_fits_and_fills_the_time():
     assert plan.dynamic
     static, adapting = measuring_seconds(RATES, PTB)
     assert plan.reserve == static + adapting
+    assert plan.trial == 12.5  # 5,000 tokens in segments of 20
+    assert plan.after.validation == pytest.approx(1.15 * 25_000 * (0.0025 + 9 * 2e-5 + 4e-4))
+    assert plan.after.test == pytest.approx(1.15 * 82_430 * (0.0025 + 1e-4 + 1e-3 + 4e-5))
+    assert plan.reserve > 10 * plan.trial + plan.after.validation + plan.after.test
 
 
 def test_dynamic_evaluation_is_left_out_where_it_would_take_too_long():

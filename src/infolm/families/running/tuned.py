@@ -127,9 +127,11 @@ class TunableRun(Run):
         report: Report,
         mean: MeanOver = "all",
         statistics: StatisticsSettings = USUAL,
+        enough: Callable[[], bool] = lambda: False,
     ) -> DynamicSettings:
         """The settings of dynamic evaluation that `request` asks for: 'RATE,DECAY[,EPSILON]' as
-        given, else as tuned. segment: its length; None: the usual one, or tuned too."""
+        given, else as tuned. segment: its length; None: the usual one, or tuned too. enough: see
+        `dynamic.tune`."""
         usual, *shorter = SEGMENTS[self.tokenizer.kind]
         start = replace(STARTS[rule], segment=segment or usual, mean=mean, statistics=statistics)
         if request not in (TUNE, TUNED):
@@ -152,6 +154,7 @@ class TunableRun(Run):
                 self.statistics(start, report),
                 () if segment else shorter,
                 lambda done, total: report(stage, done, total),
+                enough,
             )
             return asdict(settings)
 

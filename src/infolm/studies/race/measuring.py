@@ -32,6 +32,7 @@ from infolm.studies.race.plan import (
     SHARPER,
     TEMPERATURES,
     TUNING_TOKENS,
+    Plan,
 )
 
 MIXED = " + Kneser-Ney"
@@ -61,24 +62,22 @@ class Entry:
 
 
 class Measuring:
-    """The methods of one trained run.
-
-    deadlines: elapsed seconds at which tuning gives up on dynamic evaluation, and those of the end.
-    """
+    """The methods of one trained run."""
 
     def __init__(self, run: LanguageRun, ngrams: KneserNey, clock: Clock, report: Report) -> None:
         self.run, self.ngrams, self.clock, self.report = run, ngrams, clock, report
         self.statistics: Statistics | None = None
         self.seconds_per_token: dict[Any, float] = {}  # of walks that are not static
 
-    def tuned(self, dynamic: bool, until: float) -> list[Entry]:
-        """Every method with its settings and what it makes of validation. dynamic: whether to try
-        dynamic evaluation, which is left out where it is not done at `until`."""
+    def tuned(self, plan: Plan, until: float) -> list[Entry]:
+        """Every method with its settings and what it makes of validation. until: elapsed seconds
+        when all is to be measured. Dynamic evaluation is tuned for as long as its walks still fit,
+        and left out where they do not."""
         entries = self._static()
         entries += self._monte_carlo()
-        if dynamic:
+        if plan.dynamic:
             try:
-                entries += self._dynamic(until)
+                entries += self._dynamic(plan, until)
             except OutOfTime:
                 self.statistics = None
         log_ngrams = self.ngrams.log_probs(self._valid)
@@ -99,14 +98,25 @@ class Measuring:
             for (name, method), reading in zip(methods.items(), read, strict=True)
         ]
 
-    def _dynamic(self, until: float) -> list[Entry]:
+    def _dynamic(self, plan: Plan, until: float) -> list[Entry]:
+        asked: list[float] = []
+
         def watched(stage: str, done: int, total: int) -> None:
-            if self.clock.elapsed() > until:
+            if self.clock.elapsed() > until - plan.after.test:
                 raise OutOfTime
             self.report(stage, done, total)
 
+        def enough() -> bool:
+            """Whether one more trial leaves too little time for what comes after the tuning, on a
+            machine that is as slow as in the last one."""
+            asked.append(self.clock.elapsed())
+            trial = max(plan.trial, asked[-1] - asked[-2] if len(asked) > 1 else 0.0)
+            slower = trial / plan.trial
+            after = slower * (plan.after.validation + plan.after.test)
+            return asked[-1] + trial + after > until
+
         segment = SEGMENTS[self.run.tokenizer.kind][0]
-        settings = self.run.dynamic_settings(TUNE, "rms", segment, watched)
+        settings = self.run.dynamic_settings(TUNE, "rms", segment, watched, enough=enough)
         self.statistics = self.run.statistics(settings, watched)
         method = Method(dynamic=settings)
         return self._tuned("dynamic", method, (1.0, *TEMPERATURES), watched)

@@ -114,13 +114,24 @@ class Sizes:
 
 
 @dataclass(frozen=True)
+class After:
+    """Seconds of what comes after the tuning of dynamic evaluation: its walk over validation, and
+    all walks over the test split."""
+
+    validation: float
+    test: float
+
+
+@dataclass(frozen=True)
 class Plan:
     """steps: of training. reserve: seconds kept for measuring. dynamic: whether dynamic evaluation
-    fits."""
+    fits; if so, the seconds of a trial of its tuning, and of what comes after that."""
 
     steps: int
     reserve: float
     dynamic: bool
+    trial: float = 0.0
+    after: After = After(0.0, 0.0)
 
 
 def measuring_seconds(rates: Rates, sizes: Sizes) -> tuple[float, float]:
@@ -131,11 +142,24 @@ def measuring_seconds(rates: Rates, sizes: Sizes) -> tuple[float, float]:
     static += rates.masked_token * (tried + tuning + sizes.test)
     static += rates.masked_tempered * (len(SHARPER) - 1) * tried
     static += 2 * rates.cache_token * tuning
-    trials = DYNAMIC_TRIALS * min(dynamic.TUNING_TOKENS, sizes.valid)
-    adapting = rates.segment * (trials + tuning + sizes.test) / sizes.segment
+    adapting = rates.segment * (tuning + sizes.test) / sizes.segment
     adapting += rates.tempered * (len(TEMPERATURES) * tuning + sizes.test)
     adapting += rates.statistics * (dynamic.USUAL.batches or 0) + rates.cache_token * tuning
+    adapting += DYNAMIC_TRIALS * trial_seconds(rates, sizes)
     return RESERVE * static, RESERVE * adapting
+
+
+def trial_seconds(rates: Rates, sizes: Sizes) -> float:
+    """Of a walk that tunes dynamic evaluation."""
+    return rates.segment * min(dynamic.TUNING_TOKENS, sizes.valid) / sizes.segment
+
+
+def after_tuning(rates: Rates, sizes: Sizes) -> After:
+    """What the walks after it are expected to take."""
+    tuning, token = sizes.tuning, rates.segment / sizes.segment
+    valid = (token + rates.tempered * len(TEMPERATURES) + rates.cache_token) * tuning
+    test = (rates.token + rates.masked_token + token + 2 * rates.tempered) * sizes.test
+    return After(RESERVE * valid, RESERVE * test)
 
 
 def planned(rates: Rates, sizes: Sizes, elapsed: float, limit: float) -> Plan:
@@ -152,7 +176,8 @@ def planned(rates: Rates, sizes: Sizes, elapsed: float, limit: float) -> Plan:
             "choose "
             "a smaller model, a shorter text, or more --minutes"
         )
-    return Plan(steps, reserve, with_dynamic)
+    trial, after = trial_seconds(rates, sizes), after_tuning(rates, sizes)
+    return Plan(steps, reserve, with_dynamic, trial, after)
 
 
 def for_race(recipe: Recipe, steps: int, **changes: Any) -> Recipe:

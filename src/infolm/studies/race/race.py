@@ -174,8 +174,7 @@ def race(
         with corpora.sealed(TEST):
             ngrams, trained = _train(recipe, out, rules, clock, watcher, report)
             measuring = Measuring(LanguageRun.open(out), ngrams, clock, report)
-            until = clock.limit - MARGIN * clock.limit - trained.plan.reserve / 3
-            entries = measuring.tuned(trained.plan.dynamic, until)
+            entries = measuring.tuned(trained.plan, clock.limit * (1 - MARGIN))
             clock.mark("tuning and validation")
             tuned = clock.elapsed()
         opened = clock.elapsed()
