@@ -351,15 +351,17 @@ def test_half_precision_inputs_are_taken_in_the_precision_of_the_weights(experts
 
 
 @pytest.mark.parametrize("available", [True, False])
-@pytest.mark.parametrize("experts", [1, 3])
-def test_mixed_precision_rounds_the_products_and_nothing_else(experts, available, monkeypatch):
+@pytest.mark.parametrize(("experts", "inputs"), [(1, SIZE), (1, INPUTS), (3, SIZE)])
+def test_mixed_precision_rounds_the_products_and_nothing_else(
+    experts, inputs, available, monkeypatch
+):
     """The loss is that of rounded logits in full precision, its gradients within their rounding:
     with the native machine and without."""
     if not available:
         monkeypatch.setattr(softmax.native, "available", lambda: False)
-    head, embedding = make(experts=experts)
+    head, embedding = make(experts=experts, inputs=inputs)
     head, embedding = head.float(), embedding.detach().float().requires_grad_()
-    x, y = make_input(40, SIZE).detach().float().requires_grad_(), torch.randint(0, 13, (40,))
+    x, y = make_input(40, inputs).detach().float().requires_grad_(), torch.randint(0, 13, (40,))
     expected = head.nll_sum(x, y, embedding)
     with torch.autocast("cpu", torch.bfloat16):
         loss = head.nll_sum(x, y, embedding)
@@ -369,6 +371,19 @@ def test_mixed_precision_rounds_the_products_and_nothing_else(experts, available
     for ours, true in zip(*pairs, strict=True):
         assert ours.dtype == torch.float
         assert 0 < (ours - true).norm() < 2**-6 * true.norm()
+
+
+def test_mixed_precision_projects_in_bfloat16():
+    """Half of the time of a step's projection; full precision has 16 bits more."""
+    head, embedding = make(inputs=INPUTS)
+    head, embedding = head.float(), embedding.detach().float()
+    x, y = torch.randn(40, INPUTS), torch.randint(0, 13, (40,))
+    projected = x.bfloat16() @ head.projection.bfloat16().t()
+    narrow = Softmax(13, SIZE, SIZE, tied=True, experts=1, bound=1.0)
+    narrow.bias = head.bias
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, expected = head.nll_sum(x, y, embedding), narrow.nll_sum(projected, y, embedding)
+    assert loss.equal(expected)
 
 
 @settings(deadline=None, max_examples=40)

@@ -305,13 +305,15 @@ class Softmax(nn.Module):
         return every[columns[counting]]
 
     def _components(
-        self, x: Tensor, weight: Tensor, kept: Tensor | None = None
+        self, x: Tensor, weight: Tensor, kept: Tensor | None = None, rounded: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """x: (N, D, H) -> latents y (N, D K, E) and ln(pi_k / D) (N, D K); kept: their mask."""
+        """x: (N, D, H) -> latents y (N, D K, E) and ln(pi_k / D) (N, D K); kept: their mask;
+        rounded: the product by P is that of matrices in bfloat16."""
         tokens, samples, _ = x.shape
         y = x = x.to(weight.dtype)
         if self.projection is not None:
-            y = functional.linear(x, self.projection, self.projection_bias)
+            with torch.autocast(x.device.type, torch.bfloat16, enabled=rounded):
+                y = functional.linear(x, self.projection, self.projection_bias).to(weight.dtype)
         if self.prior is None:
             log_weights = x.new_zeros(tokens, samples)
         else:
@@ -336,7 +338,7 @@ class Softmax(nn.Module):
         x: (*targets.shape, H), or (*targets.shape, D, H): D dropout samples, whose probabilities
         are averaged, p = 1/D sum_d p_d (Melis 2023, section 4.3). counts: how much each target
         counts, shaped like them, without gradient; none: 1. sizes: of packed sentences, how many
-        rows each step has. Under autocast the products by W are rounded, the rest is in full.
+        rows each step has. Under autocast the products by W and P are rounded, the rest is in full.
 
         among: words S by which Z is estimated, the sampled softmax (Bengio & Senecal 2008). A word
         other than the target t stands for all words that might have been drawn in its place,
@@ -350,7 +352,7 @@ class Softmax(nn.Module):
         rows, words = counted(x, targets)
         kept = self._kept(targets, rows.shape[1], weight, sizes)
         with torch.autocast(x.device.type, enabled=False):
-            y, log_weights = self._components(rows, weight, kept)
+            y, log_weights = self._components(rows, weight, kept, rounded)
             counts = y.new_ones(len(words)) if counts is None else counts[targets >= 0].to(y.dtype)
             own = None
             if among is not None:

@@ -23,6 +23,7 @@
 #include <system_error>
 #include <thread>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #if defined(__AVX512F__)
@@ -161,8 +162,12 @@ inline Vector<T> accumulated(Vector<T> sum, Vector<T> w, T v) {
 template <class T>
 constexpr int PANEL = 2 * Lanes<T>::count;
 
-// Rows of a tile: with two vectors each, twelve sums, as many as sixteen registers allow.
+// Rows of a tile: with two vectors each, as many sums as there are registers for.
+#if defined(__AVX512F__)
+constexpr Index TILE_ROWS = 12;
+#else
 constexpr Index TILE_ROWS = 6;
+#endif
 
 template <class T>
 struct Matrix {
@@ -280,14 +285,18 @@ void tile(const T* packed, Index panel_size, Index inputs, const T* ahead, Index
 // Few rows are bound by reading W: several panels at once keep more reads and sums under way.
 Index panels_together(Index rows) { return rows < 4 ? 5 - rows : 1; }
 
+// Kernels of one panel, by their rows less one.
+template <class T, bool PAIRED, std::size_t... LESS>
+constexpr auto one_panel(std::index_sequence<LESS...>) {
+    return std::array{tile<T, PAIRED, LESS + 1, 1>...};
+}
+
 template <class T, bool PAIRED>
 auto kernel(Index rows, Index panels) {
     if (panels == 4) return tile<T, PAIRED, 1, 4>;
     if (panels == 3) return tile<T, PAIRED, 2, 3>;
     if (panels == 2) return tile<T, PAIRED, 3, 2>;
-    constexpr decltype(&tile<T, PAIRED, 1, 1>) kernels[] = {
-        tile<T, PAIRED, 1, 1>, tile<T, PAIRED, 2, 1>, tile<T, PAIRED, 3, 1>,
-        tile<T, PAIRED, 4, 1>, tile<T, PAIRED, 5, 1>, tile<T, PAIRED, 6, 1>};
+    constexpr auto kernels = one_panel<T, PAIRED>(std::make_index_sequence<TILE_ROWS>());
     return kernels[rows - 1];
 }
 
