@@ -4,7 +4,8 @@ The step is forward and backward with the loss of MIM, as `sentence-mim/ptb-128`
 300, hidden 512, codes of 128, batch 20. The yardstick has the same shapes and no more: two packed
 `nn.GRU`s, `nn.Linear`s, dropout on the decoder's words, cross entropy. Bar: 1.15. Sentences are
 random words, as long as the treebank's, in the batches that the feed makes of them. Of these,
-padding would be the share that is printed (bar: 5 %); packed rows have none.
+padding would be the share that is printed (bar: 5 %); packed rows have none. The same step in
+bfloat16 reads batches that it has not seen: no two have the same number of words.
 
 Decoding writes 1,000 sentences, each stopped at its <eos>, against the same with all of them kept
 in the batch up to the last one's. The model is untrained, with a bias that ends sentences at the
@@ -99,6 +100,21 @@ def training_step(config: SentenceConfig, feed: SentenceFeed, num: int, repeats:
     print(f"training step / bare step: {value:.3f} (bar 1.15; {a / num:.3f} s / {b / num:.3f} s)")
 
 
+def rounded_step(config: SentenceConfig, feed: SentenceFeed, num: int, repeats: int) -> None:
+    model, objective = SentenceModel(config, VOCABULARY), Mim()
+
+    def step(rounded: bool) -> None:
+        for _ in range(num):
+            batch = as_tensors(feed.next())
+            model.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16, enabled=rounded):
+                loss = objective(model, batch, None).loss
+            loss.backward()
+
+    value, a, b = ratio(lambda: step(True), lambda: step(False), repeats)
+    print(f"in bfloat16 / in single precision: {value:.2f} ({a / num:.3f} s / {b / num:.3f} s)")
+
+
 def write_all(model: SentenceModel, z: Tensor, longest: int) -> None:
     """Every row in every step, until the last one has ended."""
     with torch.inference_mode():
@@ -145,6 +161,7 @@ def main() -> None:
     epoch = [feed.next() for _ in range(SENTENCES // recipe.feed.batch)]
     print(f"padding, were batches padded: {padding(epoch):.1%} (bar 5 %; packed rows: none)")
     training_step(recipe.model, feed, asked.batches, asked.repeats)
+    rounded_step(recipe.model, feed, asked.batches, asked.repeats)
     decoding(recipe.model, recipe.feed.longest, asked.sentences, asked.repeats)
 
 

@@ -386,6 +386,31 @@ def test_mixed_precision_projects_in_bfloat16():
     assert loss.equal(expected)
 
 
+@pytest.mark.parametrize(("experts", "inputs"), [(1, SIZE), (1, INPUTS), (3, SIZE)])
+@pytest.mark.parametrize("tokens", [3, 64, 150])
+def test_mixed_precision_rounds_each_log_likelihood_as_their_sum(
+    experts, inputs, tokens, monkeypatch
+):
+    """In blocks of 70 tokens, the last of which finds what the others left in memory."""
+    monkeypatch.setattr(softmax, "_block_tokens", lambda weight, components: 70)
+    head, embedding = make(experts=experts, inputs=inputs)
+    head, embedding = head.float(), embedding.detach().float().requires_grad_()
+    x, y = make_input(tokens, inputs), torch.randint(0, 13, (tokens,))
+    x = x.detach().float().requires_grad_()
+    weights = torch.linspace(-1, 2, tokens)
+    full = (weights * head.log_likelihood(x, y, embedding)).sum()
+    with torch.autocast("cpu", torch.bfloat16):
+        each = head.log_likelihood(x, y, embedding)
+        ours = (weights * each).sum()
+        summed = -head.nll_sum(x, y, embedding, weights)
+    assert each.dtype == torch.float
+    torch.testing.assert_close(ours, summed)
+    sides = [gradients(loss, head, x, embedding) for loss in (ours, summed, full)]
+    for found, same, true in zip(*sides, strict=True):
+        torch.testing.assert_close(found, same)
+        assert 0 < (found - true).norm() < 2**-6 * true.norm()
+
+
 @settings(deadline=None, max_examples=40)
 @given(
     tokens=st.integers(1, 9),

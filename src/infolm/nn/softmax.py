@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from infolm.nn import rounding
 from infolm.nn.dropout import Rates, mask
 from infolm.nn.recurrence import native
 
@@ -89,6 +90,32 @@ def _exponentiate_rounded(logits: Tensor, bias: Tensor, targets: Tensor) -> tupl
     return log_p, z
 
 
+def _logits(inputs: Tensor, weight: Tensor, bias: Tensor, memory: Tensor, rounded: bool) -> Tensor:
+    """W y + b of n rows, (n, V), in `memory`; rounded: W y in bfloat16, and rows of zeros below."""
+    if rounded:
+        rows = rounding.rounded(inputs)
+        return torch.mm(rows, weight.t(), out=memory[: len(rows)])
+    return torch.addmm(bias, inputs, weight.t(), out=memory[: len(inputs)])
+
+
+def _memory(weight: Tensor, rows: int, rounded: bool) -> Tensor:
+    """For the logits of this many rows. All blocks use the same: fresh pages for each would cost
+    some 5 % of the time."""
+    rows = rounding.filled(rows, weight.device) if rounded else rows
+    return weight.new_empty(rows, len(weight))
+
+
+def _without_target(
+    logits: Tensor, bias: Tensor, targets: Tensor, rounded: bool
+) -> tuple[Tensor, Tensor]:
+    """Overwrites logits by e - Z onehot(t), and gives ln p(t) and Z, as `_exponentiate` does."""
+    if rounded:
+        return _exponentiate_rounded(logits, bias, targets)
+    log_p, z = _exponentiate(logits, targets)
+    logits.scatter_add_(1, targets, -z)
+    return log_p, z
+
+
 class _NegativeLogLikelihood(torch.autograd.Function):
     """sum_n -v_n ln p(t_n), p(t_n) = sum_c exp(a_nc) softmax(W y_nc + b)[t_n], and its gradients.
 
@@ -140,25 +167,17 @@ def _with_gradients(
     components = y.shape[1]
     narrow = weight.bfloat16() if rounded else weight
     size = _block_tokens(narrow, components)
-    # All blocks use the same memory: fresh pages for each would cost some 5% of the time.
-    memory = narrow.new_empty(min(size, len(y)) * components, len(weight))
+    memory = _memory(narrow, min(size, len(y)) * components, rounded)
     for start in range(0, len(y), size):
         block = slice(start, start + size)
         inputs = y[block].flatten(0, 1)
         target = targets[block].repeat_interleave(components)[:, None]
-        logits = memory[: len(inputs)]
-        if rounded:
-            torch.mm(inputs.bfloat16(), narrow.t(), out=logits)
-        else:
-            torch.addmm(bias, inputs, weight.t(), out=logits)
+        whole = _logits(inputs, narrow, bias, memory, rounded)
+        logits = whole[: len(inputs)]
         if own is not None:
             added = own[block].repeat_interleave(components)[:, None]
             logits.scatter_add_(1, target, added.to(logits.dtype))
-        if rounded:
-            log_p, z = _exponentiate_rounded(logits, bias, target)
-        else:
-            log_p, z = _exponentiate(logits, target)
-            logits.scatter_add_(1, target, -z)
+        log_p, z = _without_target(logits, bias, target, rounded)
         joint = log_weights[block] + log_p.view(-1, components)
         count = counts[block, None]
         total -= (count * joint.logsumexp(1, keepdim=True)).sum()
@@ -168,13 +187,13 @@ def _with_gradients(
         # Posterior and 1/Z scale the narrow factors of the products, never a block of logits.
         scale = posterior.view(-1, 1) / z
         if rounded:
-            both = logits.t() @ torch.cat([scale * inputs, scale], 1).bfloat16()
+            both = whole.t() @ rounding.rounded(torch.cat([scale * inputs, scale], 1))
             grad_weight += both[:, :-1]
             grad_bias += both[:, -1]
         else:
             grad_weight.addmm_(logits.t(), scale * inputs)
             grad_bias.addmv_(logits.t(), scale.squeeze(1))
-        grad_y[block].flatten(0, 1).copy_(logits @ narrow).mul_(scale)
+        grad_y[block].flatten(0, 1).copy_((whole @ narrow)[: len(inputs)]).mul_(scale)
     return total, grad_y, grad_log_weights, grad_weight, grad_bias
 
 
@@ -186,27 +205,36 @@ class _LogLikelihood(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, y: Tensor, log_weights: Tensor, weight: Tensor, bias: Tensor, targets: Tensor
+        ctx: Any,
+        y: Tensor,
+        log_weights: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        targets: Tensor,
+        rounded: bool,
     ) -> Tensor:
         ctx.save_for_backward(y, log_weights, weight, bias, targets)
+        ctx.rounded = rounded
+        narrow = weight.bfloat16() if rounded else weight
         components = y.shape[1]
-        size = _block_tokens(weight, components)
-        memory = y.new_empty(min(size, len(y)) * components, len(weight))
+        size = _block_tokens(narrow, components)
+        memory = _memory(narrow, min(size, len(y)) * components, rounded)
         log_p = y.new_empty(len(y))
         for start in range(0, len(y), size):
             block = slice(start, start + size)
             inputs = y[block].flatten(0, 1)
             target = targets[block].repeat_interleave(components)[:, None]
-            logits = torch.addmm(bias, inputs, weight.t(), out=memory[: len(inputs)])
-            own = log_weights[block] + _exponentiate(logits, target)[0].view(-1, components)
-            log_p[block] = own.logsumexp(1)
+            logits = _logits(inputs, narrow, bias, memory, rounded)[: len(inputs)]
+            own, _ = _without_target(logits, bias, target, rounded)
+            log_p[block] = (log_weights[block] + own.view(-1, components)).logsumexp(1)
         return log_p
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = grad_outputs
         y, log_weights, weight, bias, targets = ctx.saved_tensors
-        return *_with_gradients(y, log_weights, weight, bias, targets, -grad)[1:], None
+        given = y, log_weights, weight, bias, targets, -grad
+        return *_with_gradients(*given, ctx.rounded)[1:], None, None
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -380,13 +408,15 @@ class Softmax(nn.Module):
         own_bias, shared_bias = self.bias[gathered].split([len(targets), len(words)])
         return (y * own).sum(1) + own_bias, torch.addmm(shared_bias, y, shared.t())
 
-    @_in_full
     def log_likelihood(self, x: Tensor, targets: Tensor, embedding: Tensor) -> Tensor:
         """ln p(target | x) of each token, (N,), to differentiate with weights that depend on them;
-        x: (N, H), targets: (N,). Where they do not, `nll_sum` costs three quarters of this."""
+        x: (N, H), targets: (N,). Where they do not, `nll_sum` costs three quarters of this. Under
+        autocast it is rounded as there."""
         weight = self._weight(embedding)
-        y, log_weights = self._components(x[:, None], weight)
-        return _LogLikelihood.apply(y, log_weights, weight, self.bias, targets)
+        rounded = torch.is_autocast_enabled(x.device.type) and weight.dtype == torch.float
+        with torch.autocast(x.device.type, enabled=False):
+            y, log_weights = self._components(x[:, None], weight, rounded=rounded)
+            return _LogLikelihood.apply(y, log_weights, weight, self.bias, targets, rounded)
 
     @torch.no_grad()
     def log_prob(

@@ -30,6 +30,7 @@ from infolm.nn.recurrence import compiling, native
 from infolm.nn.recurrence.machine import Machine
 from infolm.nn.recurrence.program import Node, Program
 from infolm.nn.recurrence.steps import Steps
+from infolm.nn.rounding import mapped, outer
 
 Path = Literal["plain", "fused", "compiled", "native"]
 
@@ -108,11 +109,6 @@ class Recurrence:
         return outputs, tuple(last)
 
 
-def _product(a: Tensor, b: Tensor, rounded: bool) -> Tensor:
-    """A B, of matrices rounded to bfloat16 if so, as is then their product."""
-    return (a.bfloat16() @ b.bfloat16()).to(a.dtype) if rounded else a @ b
-
-
 def _given(
     executor: Steps | Machine, x: Tensor, keep: Tensor | None, weights: Sequence[Tensor]
 ) -> dict[Node, Tensor]:
@@ -122,8 +118,8 @@ def _given(
     for node in program.hoisted:
         bias = weights[node.inputs[1].weight] if len(node.inputs) == 2 else None
         if executor.rounded:
-            mapped = _product(x, weights[node.weight].t(), rounded=True)
-            given[node] = mapped if bias is None else mapped.add_(bias)
+            product = mapped(x, weights[node.weight].t())
+            given[node] = product if bias is None else product.add_(bias)
         else:
             given[node] = functional.linear(x, weights[node.weight], bias)
     if keep is not None:
@@ -173,9 +169,11 @@ class _Recurrence(torch.autograd.Function):
             for weight, node, v in program.products:
                 adjoint = adjoints[node]
                 rows = given[v] if v in given else ctx.executor.rows(v, kept, sizes)
-                of_weights[weight] = _sum(of_weights[weight], _product(adjoint.t(), rows, rounded))
+                product = outer(adjoint, rows) if rounded else adjoint.t() @ rows
+                of_weights[weight] = _sum(of_weights[weight], product)
                 if v is program.x and ctx.needs_input_grad[2]:
-                    of_x = _sum(of_x, _product(adjoint, weights[weight], rounded))
+                    matrix = weights[weight]
+                    of_x = _sum(of_x, mapped(adjoint, matrix) if rounded else adjoint @ matrix)
             for weight, node in program.vectors:
                 of_weights[weight] = _sum(of_weights[weight], adjoints[node].sum(0))
         return None, None, of_x, None, *before, *of_weights
