@@ -155,6 +155,29 @@ def test_the_readme_is_short_and_counts_the_claims_as_the_ledger_does():
     assert f"| {count} |" in readme, "results/README.md has changed: bring its count to README.md"
 
 
+def claims_of(ledger):
+    """(page, claim) -> what the ledger has of it: our figures, p and the verdict."""
+    found, page = {}, ""
+    for line in ledger.splitlines():
+        if heading := re.match(r"### (?:\[.*\]\((.*)\))?", line):
+            page = f"results/{heading[1]}"
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 6:
+            claim, ours, _, p, _, verdict = cells
+            found[page, claim] = [ours, p, verdict]
+    return found
+
+
+def test_the_readmes_claims_are_those_of_the_ledger():
+    readme, ledger = ((ROOT / name).read_text() for name in ("README.md", "results/README.md"))
+    known = claims_of(ledger)
+    row = r"^\| \[[^]]+\]\((results/[^)]+)\) \| (.*) \| (.*) \| (.*) \| (.*) \|$"
+    rows = re.findall(row, readme, re.MULTILINE)
+    assert len(rows) == 10
+    for page, claim, *told in rows:
+        assert known[page, claim] == told, f"{page}, {claim}: bring its figures to README.md"
+
+
 def test_the_readme_opens_with_the_demo_and_the_tests():
     first = re.search(r"```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert first.group(1).startswith("make demo")
