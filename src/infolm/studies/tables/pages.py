@@ -131,7 +131,7 @@ CLAIMS += ["seeds", "verdict"]
 
 
 def page(records: Records, picture: str | None) -> str:
-    """A table's own page."""
+    """A table's own page. picture: its file's name, drawn once something is measured."""
     table = records.work.table
     verdict = of_table([each.word for each in records.verdicts()])
     parts = [
@@ -144,7 +144,7 @@ def page(records: Records, picture: str | None) -> str:
         markdown(header(records), rows(records)),
         markdown(CLAIMS, judged(records)),
         NOTE,
-        *([f"![{table.title}]({picture})"] if picture else []),
+        *([f"![{table.title}]({picture})"] if picture and any(records.figures.values()) else []),
     ]
     if records.failures:
         failed = [f"- {run}: {why}" for run, why in records.failures.items()]
