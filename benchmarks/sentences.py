@@ -5,7 +5,7 @@ The step is forward and backward with the loss of MIM, as `sentence-mim/ptb-128`
 `nn.GRU`s, `nn.Linear`s, dropout on the decoder's words, cross entropy. Bar: 1.15. Sentences are
 random words, as long as the treebank's, in the batches that the feed makes of them. Of these,
 padding would be the share that is printed (bar: 5 %); packed rows have none. The same step in
-bfloat16 reads batches that it has not seen: no two have the same number of words.
+bfloat16 reads new batches each time, most of them with another number of words.
 
 Decoding writes 1,000 sentences, each stopped at its <eos>, against the same with all of them kept
 in the batch up to the last one's. The model is untrained, with a bias that ends sentences at the
