@@ -23,6 +23,7 @@ from infolm.studies.tables.measures.evaluate import EvaluatedConfig, pick
 from infolm.studies.tables.measures.finetune import FinetuneConfig
 from infolm.studies.tables.measures.history import HistoryConfig
 from infolm.studies.tables.measures.rank import RankConfig
+from infolm.studies.tables.measures.tails import TailsConfig
 
 
 def silent(stage):
@@ -41,6 +42,37 @@ def test_the_history_at_moments(tmp_path):
     early = HistoryConfig.model_validate({"figures": {"a": {"label": "a", "share": 0.1}}})
     with pytest.raises(InfolmError, match="not validated up to step 4"):
         early.measure([tmp_path], silent)
+
+
+def test_the_lengths_of_tails(tmp_path):
+    """Peaks 2, 4, 4, 3: of 6 pairs 3 rise, 1 is equal. Valleys 1, 2, 3, 1: the same."""
+    names = {"peaks", "valleys", "falls", "raw-falls", "switches"}
+    figures = {name: {"label": name, "of": name} for name in names}
+    measure = TailsConfig.model_validate({"figures": figures}).measure
+    # step: (loss, raw, length of the short mean, of the long one, whether it is a switch)
+    history = {
+        1: (5.0, 5.0, 1, 2, True),
+        2: (4.5, 5.5, 1, 2, False),
+        3: (4.25, 4.75, 2, 4, True),
+        4: (4.125, 5.0, 3, 4, True),
+        5: (4.25, 4.75, 1, 3, True),
+    }
+    lines = []
+    for step, (loss, raw, short, long, switched) in history.items():
+        lengths = {"short_length": short, "long_length": long}
+        lines += [{"kind": "validation", "step": step, "loss": loss, "raw": raw, **lengths}]
+        lines += [{"kind": "event", "step": step, "name": "switched" if switched else "emptied"}]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    assert measure([tmp_path], silent) == {
+        "peaks": 3.5 / 6,
+        "valleys": 3.5 / 6,
+        "falls": 3 / 4,
+        "raw-falls": 2 / 4,
+        "switches": 4,
+    }
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines[:4])) + "\n")
+    with pytest.raises(InfolmError, match="switched less than twice"):
+        measure([tmp_path], silent)
 
 
 def test_a_measurement_is_picked_by_metric_split_and_method(tmp_path):
