@@ -40,7 +40,8 @@ def finetune(
         ),
     ],
     task: Annotated[
-        str | None, typer.Option(help="cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb or squad.")
+        str | None,
+        typer.Option(help="cola, sst2, mrpc, qqp, mnli, qnli, rte, stsb, squad or same-article."),
     ] = None,
     data: Annotated[
         Path | None,

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from infolm.errors import InfolmError
 from infolm.finetuning import metrics, networks, spans, submission
+from infolm.finetuning.articles import ARTICLES, read_articles
 from infolm.finetuning.inputs import Inputs, Ints, halves, read_examples, share_of
 from infolm.finetuning.networks import Head, Pretrained
 from infolm.finetuning.squad import SquadQuestion, Window, read_folder, windows
@@ -159,10 +160,11 @@ def read_problem(
     """All files of a task, read and checked."""
     options = options or Options()
     length, share = options.length, options.share
-    if task not in (*TASKS, SQUAD):
+    names = [*TASKS, SQUAD, ARTICLES.name]
+    if task not in names:
         raise InfolmError(
-            f"there is no task '{task}'{nearest(task, [*TASKS, SQUAD])} (there are "
-            f"{', '.join(TASKS)} and {SQUAD})"
+            f"there is no task '{task}'{nearest(task, names)} (there are "
+            f"{', '.join(names[:-1])} and {names[-1]})"
         )
     if length is not None and length > encoder.length:
         raise InfolmError(
@@ -174,11 +176,11 @@ def read_problem(
         train = [train[number] for number in share_of(len(train), share)]
         length = length or min(SQUAD_LENGTH, encoder.length)
         return Spans(train, dev, encoder, length, options.choose_on, options.windows)
-    labelled = read_task(task, folder)
+    labelled = read_articles(folder) if task == ARTICLES.name else read_task(task, folder)
     learnt = [labelled.train[number] for number in share_of(len(labelled.train), share)]
     length = length or min(GLUE_LENGTH, encoder.length)
     return Classification(
-        TASKS[task],
+        TASKS.get(task, ARTICLES),
         replace(labelled, train=learnt),
         encoder,
         length,
