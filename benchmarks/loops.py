@@ -8,7 +8,7 @@ import numpy as np
 
 from infolm.config import Recipe
 from infolm.data.stream import Stream, StreamConfig
-from infolm.models.recurrent import RecurrentConfig, RecurrentModel
+from infolm.models.base import Model
 from infolm.objectives.likelihood import Likelihood, LikelihoodConfig
 from infolm.optimisation.schedule import Schedule
 from infolm.training.device import one_device
@@ -33,13 +33,12 @@ def loop_of(recipe: Recipe, model: Any, terms: Sequence[Term], device: str = "cp
     )
 
 
-def on_noise(recipe: Recipe, vocabulary: int, device: str = "cpu") -> tuple[Loop, RecurrentModel]:
-    """The recipe's training of a recurrent language model, by the likelihood of random tokens."""
+def on_noise(recipe: Recipe, vocabulary: int, device: str = "cpu") -> tuple[Loop, Model]:
+    """The recipe's training of a language model, by the likelihood of random tokens."""
     assert isinstance(recipe.feed, StreamConfig)
     assert isinstance(recipe.objective, LikelihoodConfig)
-    assert isinstance(recipe.model, RecurrentConfig)
     feed = recipe.feed
     text = np.random.default_rng(0).integers(0, vocabulary, 100 * feed.batch * feed.bptt)
     term = Term("likelihood", Stream(text, feed, 0), Likelihood(recipe.objective))
-    model = RecurrentModel(recipe.model, vocabulary).to(device)
+    model = recipe.model.build(vocabulary).to(device)
     return loop_of(recipe, model, [term], device), model

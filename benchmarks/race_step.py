@@ -86,6 +86,7 @@ def main() -> None:
     recipe = load_recipe(source, overrides)
     loop, model = on_noise(recipe, VOCABULARY)
     assert isinstance(recipe.feed, StreamConfig)
+    assert isinstance(model, RecurrentModel)
     rounded = recipe.train.precision != "32-true"
     torch.set_default_dtype(torch.bfloat16 if rounded else torch.float)
     parts = products(model, recipe.feed.batch, recipe.feed.bptt)

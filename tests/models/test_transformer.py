@@ -5,7 +5,13 @@ import torch
 from torch.nn.utils.rnn import pack_sequence
 
 from infolm.errors import InfolmError
-from infolm.models.transformer import Transformer, TransformerConfig, rotate, visible
+from infolm.models.transformer import (
+    Transformer,
+    TransformerConfig,
+    attention,
+    rotate,
+    visible,
+)
 
 VOCABULARY = 23
 
@@ -113,6 +119,39 @@ def test_what_is_visible_by_hand():
     seen = visible(3, 2, 3, torch.tensor([2, 1]), torch.device("cpu"))[:, 0].int().tolist()
     assert seen[0] == [[1, 1, 1, 0, 0], [0, 1, 1, 1, 0], [0, 0, 1, 1, 1]]
     assert seen[1] == [[0, 1, 1, 0, 0], [0, 1, 1, 1, 0], [0, 0, 1, 1, 1]]
+
+
+@pytest.mark.parametrize("columns_read", [None, [0, 4, 2]])
+def test_attention_in_bfloat16_is_that_of_single_precision_rounded(columns_read):
+    """Values and derivatives, beside PyTorch's function of the same rounded numbers."""
+    torch.manual_seed(0)
+    read = None if columns_read is None else torch.tensor(columns_read)
+    seen = visible(5, 4, 6, read, torch.device("cpu"))
+    parts = [torch.randn(3, 2, n, 8).bfloat16().requires_grad_() for n in (5, 9, 9)]
+    exact = [part.detach().double().requires_grad_() for part in parts]
+    found = attention(*parts, seen, 0.0)
+    truth = torch.nn.functional.scaled_dot_product_attention(*exact, attn_mask=seen)
+    derivative = torch.randn(truth.shape).bfloat16()
+    found.backward(derivative)
+    truth.backward(derivative.double())
+    assert found.dtype == torch.bfloat16
+    near = {"atol": 0.03, "rtol": 0.02}  # 2^-8 of numbers up to 3, rounded some times
+    torch.testing.assert_close(found.double(), truth, **near)
+    for rounded, part in zip(parts, exact, strict=True):
+        torch.testing.assert_close(rounded.grad.double(), part.grad, **near)
+
+
+def test_attention_in_bfloat16_drops_weights_and_keeps_their_mean():
+    torch.manual_seed(0)
+    seen = visible(400, 0, 400, None, torch.device("cpu"))
+    queries, keys = (torch.randn(1, 1, 400, 4).bfloat16() for _ in range(2))
+    ones = torch.ones(1, 1, 400, 1).bfloat16()
+    assert torch.allclose(
+        attention(queries, keys, ones, seen, 0.0).float(), torch.ones(()), atol=0.02
+    )
+    found = attention(queries, keys, ones, seen, 0.5).float()[0, 0, 40:, 0]
+    assert found.std() > 0.05
+    assert abs(found.mean() - 1) < 4 * found.std() / len(found) ** 0.5
 
 
 def test_only_distances_matter_to_rotated_products():

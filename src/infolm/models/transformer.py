@@ -150,6 +150,23 @@ def visible(
     return seen & (keys >= before - read[:, None, None, None])
 
 
+def attention(queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor, rate: float) -> Tensor:
+    """softmax(q k / sqrt(D)) v over the positions that are seen, with dropout of the weights.
+
+    queries: (B, heads, T, D); keys, values: (B, heads, S + T, D). On a processor in bfloat16 by its
+    products, between which single precision stands: the derivative of PyTorch's own function takes
+    there more than three times as long as in single precision.
+    """
+    if queries.device.type != "cpu" or queries.dtype != torch.bfloat16:
+        return functional.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=seen, dropout_p=rate
+        )
+    hidden = torch.zeros(seen.shape).masked_fill_(~seen, -math.inf)
+    scores = (queries @ keys.transpose(-2, -1)).float()
+    weights = scores.mul_(1 / math.sqrt(queries.shape[-1])).add_(hidden).softmax(-1)
+    return functional.dropout(weights, rate).to(values.dtype) @ values
+
+
 class Block(nn.Module):
     """One layer: x <- x + A(norm(x)), then x <- x + F(norm(x)), with A attention over the positions
     so far and F(y) = W_3 (silu(W_1 y) * W_2 y)."""
@@ -183,20 +200,19 @@ class Block(nn.Module):
     def _attend(self, x: Tensor, memory: Memory, seen: Tensor) -> tuple[Tensor, Memory]:
         steps = x.shape[0]
         found = self.queries_keys_values(x).unflatten(-1, (3, self.heads, -1))
-        memory = torch.cat([memory, found[:, :, 1:]])
-        positions = torch.arange(memory.shape[0], device=x.device)
-        queries = rotate(found[:, :, 0], positions[-steps:])
-        keys = rotate(memory[:, :, 0], positions)
+        memory = memory.to(found.dtype)
+        positions = torch.arange(memory.shape[0] + steps, device=x.device)
+        # The memory by itself: no gradient goes there, so that turning it is not undone.
+        before, now = positions[: memory.shape[0]], positions[memory.shape[0] :]
+        queries, keys = rotate(found[:, :, :2], now).unbind(2)
+        keys = torch.cat([rotate(memory[:, :, 0], before), keys])
+        values = torch.cat([memory[:, :, 1], found[:, :, 2]])
         queries, keys, values = (  # (B, heads, T or S + T, D)
-            part.permute(1, 2, 0, 3) for part in (queries, keys, memory[:, :, 1])
+            part.permute(1, 2, 0, 3) for part in (queries, keys, values)
         )
-        result = functional.scaled_dot_product_attention(
-            queries,
-            keys,
-            values,
-            attn_mask=seen,
-            dropout_p=self.rates.state if self.training else 0.0,
-        )
+        rate = self.rates.state if self.training else 0.0
+        result = attention(queries, keys, values, seen, rate)
+        memory = torch.cat([memory, found[:, :, 1:]])
         return self.attention_output(result.permute(2, 0, 1, 3).flatten(2)), memory
 
 
