@@ -29,12 +29,12 @@ def forward_and_backward(
     before = CONTEXT - 1
     seen = visible(STEPS, before, CONTEXT, None, torch.device("cpu"))
     lengths = (STEPS, before + STEPS, before + STEPS)
-    parts = [
+    queries, keys, values = (
         torch.randn(COLUMNS, HEADS, length, SIZE, dtype=precision).requires_grad_()
         for length in lengths
-    ]
+    )
     derivative = torch.randn(COLUMNS, HEADS, STEPS, SIZE, dtype=precision)
-    return lambda: function(*parts, seen).backward(derivative)
+    return lambda: function(queries, keys, values, seen).backward(derivative)
 
 
 def own(queries: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:

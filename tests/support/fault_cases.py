@@ -10,6 +10,7 @@ with a copy of it, at the same path. After it
   those that training determines with the same bytes.
 """
 
+import gc
 import hashlib
 import json
 import os
@@ -17,10 +18,12 @@ import random
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +32,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # threads of OpenMP would not survive a for
 import yaml
 from encoder_tiny import NOUNS, sst2_folder
 from faulty_files import Layer
+from forked_workers import fork_workers
 from small_recipes import small
 from training_tiny import tiny_tree
 
@@ -43,6 +47,10 @@ TRAININGS = (
 )
 KILLED = (*TRAININGS, "ingest", "finetune", "tune", "export-page", "report", "repair", "sweep")
 """Commands that are killed at random moments."""
+
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+"""Where the folder of a bench may lie: a flush costs nothing there. A power cut is played by the
+layer, which does not ask the disk."""
 
 VOLATILE = ("tensorboard/", "cache/", "study.db", ".lock", "tmp/")
 """Files that have other names or bytes each time, or that can be made again from others."""
@@ -84,11 +92,25 @@ def warm() -> None:
     word_pattern(False, True)
 
 
+def import_all(modules: list[str]) -> None:
+    """Import what a command has imported, so that the next forked process need not."""
+    for name in modules:
+        if name != "__main__":
+            with suppress(Exception):  # some can only be imported by another
+                import_module(name)
+    assert threading.active_count() == 1, "threads do not survive a fork"
+    gc.freeze()  # or a collection in a forked process would copy all that has been imported
+
+
 class Bench:
-    def __init__(self, base: Path) -> None:
+    """forks_workers: workers of a pool are forked, too, instead of started anew."""
+
+    def __init__(self, base: Path, forks_workers: bool = False) -> None:
         warm()
         self.base, self.work = base, base / "work"
+        self._forks_workers = forks_workers
         self._passed: set[tuple[str, str]] = set()
+        self._operations: dict[str, list[tuple[str, str]]] = {}
         self.text = base / "text.txt"
         rng = random.Random(0)
         verbs = ("sees", "hears", "finds", "loses")
@@ -216,6 +238,8 @@ class Bench:
             sys.argv = ["infolm", *command]
             from infolm.cli import main
 
+            if self._forks_workers:
+                fork_workers(layer.leave if layer else lambda: None)
             if layer:
                 layer.install()
             try:
@@ -231,7 +255,7 @@ class Bench:
             sys.stderr.flush()
         if layer and note:
             named = [[each.kind, each.path] for each in layer.operations]
-            note.write_text(json.dumps(named))
+            note.write_text(json.dumps({"operations": named, "modules": list(sys.modules)}))
         os._exit(code)
 
     def end(self, pid: int) -> Ended:
@@ -275,13 +299,15 @@ class Bench:
             if done.code:
                 raise Finding(f"{case.command} failed: {done.err}")
             shutil.copytree(self.work, made)
-            note.rename(self.base / f"{case.name}.operations")
+            known = json.loads(note.read_text())
+            self._operations[case.name] = known["operations"]
+            import_all(known["modules"])
         return made
 
     def operations(self, case: Case) -> list[tuple[str, str]]:
         """The file operations of the undisturbed command."""
         self.clean(case)
-        known = json.loads((self.base / f"{case.name}.operations").read_text())
+        known = self._operations[case.name]
         return [(kind, os.path.relpath(path, self.work)) for kind, path in known]
 
     # -- what must be true -------------------------------------------------------------------

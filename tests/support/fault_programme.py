@@ -33,10 +33,7 @@ SUPPORT = "tests/support"
 FIGURES, PAGE = ROOT / "results" / "faults.json", ROOT / "results" / "faults.md"
 TESTS = ("tests/faults", "tests/recipes/test_combinations.py")
 KILLS, LINES = 1000, 10_000
-DIVIDED = {
-    **{"resume": 4, "ingest": 8, "evaluate": 2, "report": 2, "export-page": 2},
-    **{"finetune": 3, "finetune-again": 3, "tune": 12},
-}
+DIVIDED = {"train": 3, "ingest": 3, "tune": 10}
 """Commands whose faults would take more than some minutes, and into how many pieces they go."""
 INJECTED = tuple(
     f"{name} {number}/{DIVIDED[name]}" if name in DIVIDED else name

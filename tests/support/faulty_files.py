@@ -68,6 +68,10 @@ class Layer:
         self._disk = Disk(shadow) if power and shadow is not None else None
         self._full = False
 
+    def leave(self) -> None:
+        """From now on nothing counts and nothing fails, as in a process forked from this one."""
+        self._root = os.devnull + os.sep
+
     # -- what an operation meets ------------------------------------------------------------
 
     def where(self, path: Any, folder: int | None = None) -> str | None:
@@ -251,6 +255,10 @@ _REPLACED = (
 )
 
 
+WRITERS = ("infolm", "safetensors", "transformers")
+"""Packages that may hold safetensors' writer under a name of their own."""
+
+
 class _Raw(io.FileIO):
     """A file whose reads and writes meet the layer."""
 
@@ -295,7 +303,7 @@ def _keep_from_descriptors() -> None:
         with open(filename, "wb") as file:
             file.write(data)
 
-    for module in list(sys.modules.values()):
+    for module in [m for name, m in sys.modules.items() if name.startswith(WRITERS)]:
         for name, value in list(getattr(module, "__dict__", {}).items()):
             if value is native:
                 setattr(module, name, save_file)

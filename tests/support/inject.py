@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from fault_cases import Bench, Case, Finding
+from fault_cases import MEMORY, Bench, Case, Finding
 from faulty_files import KILLED, POWER, Fault, Layer, applies
 
 KINDS = ("ENOSPC", "EIO", "EACCES", "short", "kill", *POWER)
@@ -94,8 +94,8 @@ def main() -> None:
     parser.add_argument("--fault", nargs=2, metavar=("KIND", "NUMBER"), help="this one alone")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder))
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
+        bench = Bench(Path(folder), forks_workers=True)
         cases = {n: c for n, c in bench.cases().items() if not asked.only or n in asked.only}
         if asked.fault:
             for case in cases.values():

@@ -18,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from fault_cases import Bench, Case, Finding, kill_after
+from fault_cases import MEMORY, Bench, Case, Finding, kill_after
 
 
 def kill(bench: Bench, case: Case, rng: random.Random, seconds: float, left: int) -> int:
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         bench = Bench(Path(folder))
         cases = {n: c for n, c in bench.killed().items() if not asked.only or n in asked.only}
         found = kill_many(bench, cases, asked.count, asked.seed)
