@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import platform
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from infolm.families.train import train
 from infolm.objectives.base import Estimate
 from infolm.optimisation.schedule import Schedule, ScheduleConfig
 from infolm.training import checkpoint
+from infolm.training.device import multiplies_bfloat16
 from infolm.training.loop import Loop, Validation
 
 
@@ -288,6 +291,30 @@ def test_a_finished_run_is_left_as_it_is(tmp_path, small_text):
     assert told.endswith(f"infolm train {tmp_path / 'run'} --resume train.max_steps=10")
     run(changed(recipe, train={"max_steps": 10}), tmp_path / "run", resume=True)  # as it says
     assert [record["step"] for record in records(tmp_path / "run", "validation")] == [5, 10]
+
+
+@pytest.mark.parametrize("instructions", [True, False])
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_bfloat16_without_instructions_for_it_is_said_to_be_slow(
+    tmp_path, small_text, monkeypatch, instructions, precision
+):
+    monkeypatch.setattr("infolm.families.train.multiplies_bfloat16", lambda: instructions)
+    recipe = changed(tiny_recipe(small_text, max_steps=1), train={"precision": precision})
+    watcher = Silent()
+    run(recipe, tmp_path / "run", watcher=watcher)
+    told = any(
+        said.endswith("slower here than single precision: train.precision=32-true")
+        for said in watcher.said
+    )
+    assert told == (precision == "bf16-mixed" and not instructions)
+
+
+def test_instructions_for_bfloat16_are_those_that_the_system_names():
+    flags = Path("/proc/cpuinfo")
+    if platform.machine() != "x86_64" or not flags.exists():
+        pytest.skip("looks at Linux's list of an x86 processor's instructions")
+    named = flags.read_text().split()
+    assert multiplies_bfloat16() == ("avx512_bf16" in named or "amx_tile" in named)
 
 
 def test_old_checkpoints_that_a_kill_left_are_removed_on_resuming(tmp_path, small_text):

@@ -27,7 +27,7 @@ from infolm.nn.recurrence.driver import choose
 from infolm.objectives.base import Learner
 from infolm.optimisation.schedule import Schedule
 from infolm.training import checkpoint, processes
-from infolm.training.device import on_cuda, one_device
+from infolm.training.device import multiplies_bfloat16, on_cuda, one_device
 from infolm.training.loop import Loop, Nobody, Term, Watcher
 from infolm.training.run import ReadOnlyRun, RunFolder
 from infolm.training.strategy import strategy
@@ -114,6 +114,11 @@ def _train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Re
             shared,
         )
         watcher.say(_plan(recipe, corpus, model, terms, cells, out))
+        if recipe.train.precision == "bf16-mixed" and _slow_in_bfloat16(model):
+            watcher.say(
+                "this processor has no instructions for bfloat16, so bf16-mixed is slower here "
+                "than single precision: train.precision=32-true"
+            )
         if done := own_text.described(recipe.data, corpus):
             watcher.say(done)
         if said := _note_build(run, native.build() if cells == "native" else {}, begun):
@@ -124,6 +129,10 @@ def _train(recipe: Recipe, out: Path, resume: bool, watcher: Watcher, report: Re
                 return min(loop.losses)
             watcher.say(f"resumed at step {loop.step:,}")
         return loop.run()
+
+
+def _slow_in_bfloat16(model: Model) -> bool:
+    return model.device.type == "cpu" and not multiplies_bfloat16()
 
 
 def _finished(loop: Loop, recipe: Recipe, out: Path) -> str:

@@ -3,6 +3,7 @@
 import ctypes
 import logging
 import os
+import platform
 import sys
 
 import torch
@@ -30,6 +31,14 @@ def one_device(accelerator: str, precision: Precision = "32-true") -> Fabric:
     # It would say on the terminal what `train.precision` says.
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     return Fabric(accelerator=accelerator, devices=devices, precision=precision)
+
+
+def multiplies_bfloat16() -> bool:
+    """Whether this processor has instructions for products in bfloat16. Without them they are
+    computed by way of single precision, more slowly than in it."""
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of the C library's mallopt
