@@ -12,6 +12,8 @@ from infolm.studies.tables.records import Records
 from infolm.training.checkpoint import atomically
 
 INK = "#0072b2"
+ABREAST = 3
+"""Panels beside each other."""
 
 
 def draw(records: Records, path: Path) -> bool:
@@ -22,11 +24,15 @@ def draw(records: Records, path: Path) -> bool:
         return False
     with matplotlib.rc_context(STYLE):
         count = len(table.figures)
-        picture = Figure(figsize=(2.6 + 3.2 * count, 1.2 + 0.34 * len(arms)), layout="constrained")
-        panels = picture.subplots(1, count, sharey=True, squeeze=False)[0]
-        for axes, (name, config) in zip(panels, table.figures.items(), strict=True):
+        columns, rows = min(count, ABREAST), -(-count // ABREAST)
+        size = 2.6 + 3.2 * columns, 0.5 + rows * (0.7 + 0.34 * len(arms))
+        picture = Figure(figsize=size, layout="constrained")
+        panels = list(picture.subplots(rows, columns, sharey=True, squeeze=False).flat)
+        for axes, (name, config) in zip(panels, table.figures.items(), strict=False):
             _panel(axes, records, arms, name)
             axes.set_xlabel(config.label)
+        for axes in panels[count:]:
+            axes.set_visible(False)
         panels[0].set_yticks(range(len(arms)), [table.arms[arm].label for arm in arms])
         panels[0].set_ylim(len(arms) - 0.5, -0.5)
         picture.suptitle(table.title, fontsize="medium", x=0.01, ha="left")
