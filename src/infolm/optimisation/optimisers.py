@@ -1,4 +1,4 @@
-"""Optimisers by name."""
+"""Optimisers by name. All are PyTorch's fused kernels: a step is one pass over the parameters."""
 
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 from torch import nn, optim
 
+from infolm.optimisation.rectified import RAdam
 from infolm.optimisation.schedule import ScheduleConfig
 from infolm.registry import Registry
 from infolm.section import Section
@@ -48,7 +49,8 @@ class SGDConfig(OptimiserConfig):
     kind: Literal["sgd"] = "sgd"
 
     def build(self, parameters: Iterable[nn.Parameter]) -> optim.Optimizer:
-        return optim.SGD(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
+        rate, decay = self.learning_rate, self.weight_decay
+        return optim.SGD(parameters, lr=rate, weight_decay=decay, fused=True)
 
 
 class _Adaptive(OptimiserConfig):
@@ -73,7 +75,7 @@ class AdamConfig(_Adaptive):
 
     def build(self, parameters: Iterable[nn.Parameter]) -> optim.Optimizer:
         rate, decay = self.learning_rate, self.weight_decay
-        return optim.Adam(parameters, lr=rate, weight_decay=decay, betas=self.betas)
+        return optim.Adam(parameters, lr=rate, weight_decay=decay, betas=self.betas, fused=True)
 
 
 @OPTIMISERS.register
@@ -84,7 +86,7 @@ class RAdamConfig(_Adaptive):
 
     def build(self, parameters: Iterable[nn.Parameter]) -> optim.Optimizer:
         rate, decay = self.learning_rate, self.weight_decay
-        return optim.RAdam(parameters, lr=rate, weight_decay=decay, betas=self.betas)
+        return RAdam(parameters, lr=rate, weight_decay=decay, betas=self.betas, fused=True)
 
 
 @OPTIMISERS.register
