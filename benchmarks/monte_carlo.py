@@ -9,6 +9,7 @@ them a batch. Words and symbols are random.
     16 codes / 16 of 1    a step over sixteen passes of the decoder with one code each and one of
                           the encoder. Bar: 1
     shared / own masks    dropout masks for each sentence over masks for each of its codes
+    kept / again          logits kept for the backward pass over logits that it computes again
 
     python benchmarks/monte_carlo.py
 """
@@ -24,6 +25,7 @@ from timing import ratio
 from infolm.config import load_recipe
 from infolm.data.sentences import Lines, SentenceBatch
 from infolm.models.latent import LatentModel
+from infolm.nn import softmax
 from infolm.objectives.monte_carlo import MonteCarlo, MonteCarloConfig
 from infolm.training.loop import tensors
 
@@ -67,6 +69,15 @@ def in_parts(model: LatentModel, batch: SentenceBatch) -> Callable[[], None]:
     return run
 
 
+def forgetting(step: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        kept, softmax.KEPT = softmax.KEPT, 0
+        step()
+        softmax.KEPT = kept
+
+    return run
+
+
 def compare(
     name: str, ours: Callable[[], None], yardstick: Callable[[], None], bar: str, repeats: int
 ) -> None:
@@ -90,6 +101,7 @@ def task(recipe: str, batch: SentenceBatch, repeats: int) -> None:
         if recipe == "ptb":
             own = step(model, batch, estimator=estimator, masks="sample", **TERMS["renyi"])
             compare(f"{name}, shared / own masks", ours, own, "", repeats)
+        compare(f"{name}, kept / again", ours, forgetting(ours), "1", repeats)
 
 
 def main() -> None:

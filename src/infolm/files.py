@@ -123,6 +123,15 @@ def flush_folder(path: Path) -> None:
             os.close(descriptor)
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, with those above it, and flush the names of the new ones to disk: a power cut
+    would else take a folder with all that was flushed in it."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for each in reversed(missing):
+        flush_folder(each.parent)
+
+
 def flush_tree(path: Path) -> None:
     """Flush a file to disk, or a folder with everything in it."""
     if not path.is_dir():

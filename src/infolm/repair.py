@@ -327,7 +327,7 @@ class _Repair:
         if not path.exists():
             return
         folder = self.run.path / "damaged"
-        folder.mkdir(exist_ok=True)
+        files.make_folder(folder)
         for number in range(1, 1_000_000):
             target = folder / (path.name if number == 1 else f"{path.name}.{number}")
             if not target.exists():

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -133,6 +134,39 @@ def test_names_that_were_not_flushed_are_lost(root):
     assert forked(root, Fault("power-all", count - 1), write) == KILLED
     assert os.listdir(root) == ["file"]
     assert path.read_text() == "new"  # `replace` flushed its folder
+
+
+def test_a_new_folder_is_on_the_disk_with_those_above_it(root):
+    path = root / "a" / "b" / "file"
+
+    def write():
+        files.make_folder(path.parent)
+        files.make_folder(path.parent)  # as a second command would
+        files.replace(path, lambda to: to.write_text("new"))
+        (root / "last").write_text("")
+
+    count = len(operations(root, write))
+    shutil.rmtree(root / "a")
+    (root / "last").unlink()
+    assert forked(root, Fault("power-all", count - 1), write) == KILLED
+    assert path.read_text() == "new"
+    assert not (root / "last").exists()
+
+
+def test_the_power_of_a_command_is_that_of_its_workers(root):
+    """One that went on would write while the disk is set back."""
+
+    def write():
+        if not os.fork():
+            time.sleep(0.3)
+            (root.parent / "late").write_text("")
+            os._exit(0)
+        (root / "file").write_text("new")
+
+    at = len(operations(root, lambda: (root / "file").write_text("new"))) - 1
+    assert forked(root, Fault("power-all", at), write) == KILLED
+    time.sleep(0.6)
+    assert not (root.parent / "late").exists()
 
 
 def test_weights_are_written_through_the_layer_with_the_same_bytes(root):

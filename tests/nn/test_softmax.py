@@ -12,6 +12,7 @@ from torch.nn import functional
 from infolm.nn import softmax
 from infolm.nn.dropout import Rates, mask
 from infolm.nn.softmax import (
+    KEPT,
     LARGEST_BLOCK,
     ROUNDED_BLOCK,
     SMALLEST_BLOCK,
@@ -117,9 +118,10 @@ def test_targets_count_as_much_as_they_are_given(experts, samples, monkeypatch):
     inputs=st.sampled_from([SIZE, INPUTS]),
     tied=st.booleans(),
     block=st.integers(1, 400),
+    kept=st.sampled_from([0, KEPT]),
 )
 def test_each_log_likelihood_with_its_own_gradient(
-    tokens, vocabulary, experts, inputs, tied, block
+    tokens, vocabulary, experts, inputs, tied, block, kept
 ):
     """What each counts depends on all of them, as in importance sampling."""
     head, embedding = make(vocabulary, inputs, tied, experts)
@@ -129,6 +131,7 @@ def test_each_log_likelihood_with_its_own_gradient(
     read = [x, embedding] if tied else [x]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(softmax, "block_elements", lambda *_: block)
+        patch.setattr(softmax, "KEPT", kept)
         ours = head.log_likelihood(x, y, embedding)
         found = gradients((ours * ours.softmax(0).detach()).sin().sum(), head, *read)
     torch.testing.assert_close(ours, theirs)
@@ -384,6 +387,25 @@ def test_mixed_precision_projects_in_bfloat16():
     with torch.autocast("cpu", torch.bfloat16):
         loss, expected = head.nll_sum(x, y, embedding), narrow.nll_sum(projected, y, embedding)
     assert loss.equal(expected)
+
+
+@pytest.mark.parametrize("experts", [1, 3])
+@pytest.mark.parametrize("rounded", [False, True])
+def test_kept_logits_and_those_computed_again_give_the_same_bytes(experts, rounded, monkeypatch):
+    monkeypatch.setattr(softmax, "_block_tokens", lambda weight, components: 70)
+    head, embedding = make(experts=experts, inputs=INPUTS)
+    head, embedding = head.float(), embedding.detach().float().requires_grad_()
+    x = make_input(150, INPUTS).detach().float().requires_grad_()
+    y, weights = torch.randint(0, 13, (150,)), torch.linspace(-1, 2, 150)
+    sides, kept = [], []
+    for most in (KEPT, 0):
+        monkeypatch.setattr(softmax, "KEPT", most)
+        with torch.autocast("cpu", torch.bfloat16, enabled=rounded):
+            each = head.log_likelihood(x, y, embedding)
+        kept.append(len(each.grad_fn.saved_tensors))
+        sides.append([each, *gradients((weights * each).sum(), head, x, embedding)])
+    assert kept == [5 + 3 * 3, 5]  # three blocks
+    assert all(torch.equal(a, b) for a, b in zip(*sides, strict=True))
 
 
 @pytest.mark.parametrize(("experts", "inputs"), [(1, SIZE), (1, INPUTS), (3, SIZE)])

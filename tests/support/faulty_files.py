@@ -23,6 +23,7 @@ import io
 import os
 import random
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -103,6 +104,7 @@ class Layer:
             return written
         if fault.kind in ("kill", *POWER):
             if self._disk:
+                _end_children()  # the power is theirs too
                 self._disk.lose(fault.kind, random.Random(number))
             os._exit(KILLED)
         self._full = fault.kind == "ENOSPC"
@@ -310,6 +312,15 @@ def _keep_from_descriptors() -> None:
     shutil._USE_CP_SENDFILE = False  # type: ignore[attr-defined]
     formats: Any = sys.modules.get("numpy.lib._format_impl") or sys.modules["numpy.lib.format"]
     formats.isfileobj = lambda file: False
+
+
+def _end_children() -> None:
+    for thread in os.scandir("/proc/self/task"):
+        with open(f"{thread.path}/children") as children:
+            pids = [int(pid) for pid in children.read().split()]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
 
 
 class Disk:

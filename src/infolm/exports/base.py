@@ -96,7 +96,7 @@ def export(run: Run, form: Export, out: Path, *more: Run) -> None:
 def whole(out: Path) -> Iterator[Path]:
     """A name to write a file or a folder to, which then becomes `out`; or no trace is left."""
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
+        files.make_folder(out.parent)
         files.sweep(out.parent, out.name)
         with files.scratch_folder(out.parent, f".{out.name}") as scratch:
             making = scratch / out.name

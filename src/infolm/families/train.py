@@ -247,7 +247,7 @@ def _refuse_more_parts_than_columns(recipe: Recipe) -> None:
 def _create(out: Path, recipe: Recipe, corpus: Corpus) -> RunFolder:
     """Create the run's folder under a temporary name, then rename it."""
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
+        files.make_folder(out.parent)
         files.sweep(out.parent, out.name)
         with files.scratch_folder(out.parent, f".{out.name}") as making:
             making.chmod(0o755)

@@ -159,7 +159,7 @@ def resumable(folder: Path, problem: Problem, encoder: Pretrained) -> Iterator[P
     """Where the search that is to write `folder` keeps its state: beside it, until the end of a
     block that raised nothing. State of another problem or encoder is removed."""
     state = folder.parent / f".{folder.name}-trials"
-    state.mkdir(parents=True, exist_ok=True)
+    files.make_folder(state)
     files.refuse_links(state)
     try:
         with RunFolder(state).locked():
@@ -321,7 +321,7 @@ def write(
     A fine-tuned model that is there already is replaced when the new one has been written.
     """
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        files.make_folder(folder.parent)
         files.sweep(folder.parent, folder.name)
         with files.scratch_folder(folder.parent, f".{folder.name}") as scratch:
             new, old = scratch / "new", scratch / "old"

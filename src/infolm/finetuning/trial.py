@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from infolm import files
 from infolm.averaging.tail import NoAverage
 from infolm.data.passes import Passes
 from infolm.errors import RunError
@@ -171,7 +172,7 @@ def fine_tune(
     """
     ended = folder / ENDED
     if not ended.exists():
-        folder.mkdir(parents=True, exist_ok=True)
+        files.make_folder(folder)
         with torch.random.fork_rng(), RunFolder(folder).locked():
             torch.manual_seed(settings.seed)
             found = [asdict(epoch) for epoch in _train(problem, encoder, settings, watch, folder)]

@@ -4,6 +4,7 @@ The logits of a few hundred tokens at a time are computed, used and overwritten.
 weighted sum of the tokens' losses, its gradient is known as soon as the logits are: it is computed
 in the forward pass, while they are still in the processor's cache. Peak memory is one block of
 logits, whatever the number of tokens; three matrix products are nine tenths of the time.
+Where each token's own log-likelihood is asked for, a few blocks may be kept.
 
 A Mixture of Softmaxes and an average over dropout masks are the same sum, p = sum_c alpha_c p_c,
 and use the same blocks: a token's components are in one block. Only the latent vectors, which are
@@ -11,7 +12,7 @@ narrow, are kept for all tokens and components.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import wraps
 from typing import Any, Literal, NamedTuple, TypeVar, cast
 
@@ -42,6 +43,8 @@ SMALLEST_BLOCK, LARGEST_BLOCK = 2**22, 2**27
 """Limits of the logits held at once: 16 MB and 512 MB in single precision."""
 ROUNDED_BLOCK = 2**24
 """Logits of two bytes held at once on a CPU: 32 MB."""
+KEPT = 2**27
+"""Up to so many bytes of logits are kept for the backward pass of `Softmax.log_likelihood`."""
 
 
 def block_elements(device: torch.device, itemsize: int) -> int:
@@ -116,13 +119,95 @@ def _without_target(
     return log_p, z
 
 
+class _Block(NamedTuple):
+    """Some tokens' logits, exponentiated.
+
+    tokens: which. inputs: their latents y, (n, E). exponentials: e - Z onehot(t), (n, V), where
+    rounded with rows of zeros below. log_p: ln softmax(W y + b)[t], and z: Z, both (n, 1).
+    """
+
+    tokens: slice
+    inputs: Tensor
+    exponentials: Tensor
+    log_p: Tensor
+    z: Tensor
+
+
+class _Given(NamedTuple):
+    """y (N, C, E), a (N, C), W (V, E), b (V,), t (N,); rounded: products of matrices are in
+    bfloat16, exponentials and sums are not."""
+
+    y: Tensor
+    log_weights: Tensor
+    weight: Tensor
+    bias: Tensor
+    targets: Tensor
+    rounded: bool
+
+    def narrow(self) -> Tensor:
+        """W as it is multiplied."""
+        return self.weight.bfloat16() if self.rounded else self.weight
+
+    def tokens(self, narrow: Tensor) -> list[slice]:
+        """Those of each block."""
+        size = _block_tokens(narrow, self.y.shape[1])
+        return [slice(start, start + size) for start in range(0, len(self.y), size)]
+
+    def blocks(
+        self, narrow: Tensor, own: Tensor | None = None, kept: bool = False
+    ) -> Iterator[_Block]:
+        """Every `_Block`. own: added to the logit of each target, (N,), a constant. kept: each has
+        its own memory; otherwise it is overwritten by the next."""
+        memory, components = None, self.y.shape[1]
+        for tokens in self.tokens(narrow):
+            inputs = self.y[tokens].flatten(0, 1)
+            target = self.targets[tokens].repeat_interleave(components)[:, None]
+            if memory is None or kept:
+                memory = _memory(narrow, len(inputs), self.rounded)
+            whole = _logits(inputs, narrow, self.bias, memory, self.rounded)
+            logits = whole[: len(inputs)]
+            if own is not None:
+                added = own[tokens].repeat_interleave(components)[:, None]
+                logits.scatter_add_(1, target, added.to(logits.dtype))
+            yield _Block(
+                tokens, inputs, whole, *_without_target(logits, self.bias, target, self.rounded)
+            )
+
+    def gradients(
+        self, blocks: Iterable[_Block], narrow: Tensor, counts: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """The sum of `_NegativeLogLikelihood` and its gradients by y, a, W and b."""
+        y, components = self.y, self.y.shape[1]
+        grad_y, grad_log_weights = y.new_empty(y.shape), torch.empty_like(self.log_weights)
+        grad_weight, grad_bias = torch.zeros_like(self.weight), torch.zeros_like(self.bias)
+        total = y.new_zeros(())
+        for tokens, inputs, whole, log_p, z in blocks:
+            joint = self.log_weights[tokens] + log_p.view(-1, components)
+            count = counts[tokens, None]
+            total -= (count * joint.logsumexp(1, keepdim=True)).sum()
+            posterior = count * joint.softmax(1)
+            grad_log_weights[tokens] = -posterior
+            # e - Z onehot(t) is Z times the gradient by the logits of one component alone.
+            # Posterior and 1/Z scale the narrow factors of the products, never a block of logits.
+            scale = posterior.view(-1, 1) / z
+            if self.rounded:
+                both = whole.t() @ rounding.rounded(torch.cat([scale * inputs, scale], 1))
+                grad_weight += both[:, :-1]
+                grad_bias += both[:, -1]
+            else:
+                grad_weight.addmm_(whole.t(), scale * inputs)
+                grad_bias.addmv_(whole.t(), scale.squeeze(1))
+            grad_y[tokens].flatten(0, 1).copy_((whole @ narrow)[: len(inputs)]).mul_(scale)
+        return total, grad_y, grad_log_weights, grad_weight, grad_bias
+
+
 class _NegativeLogLikelihood(torch.autograd.Function):
     """sum_n -v_n ln p(t_n), p(t_n) = sum_c exp(a_nc) softmax(W y_nc + b)[t_n], and its gradients.
 
-    Shapes: y (N, C, E), a (N, C), W (V, E), b (V,), t (N,), v (N,) constants. With r_nc, the
-    posterior probability of component c given t_n, the gradient with respect to a component's
-    logits is v_n r_nc (softmax(W y_nc + b) - onehot(t_n)), and with respect to a_nc it is
-    -v_n r_nc. With one component, a = 0 and v = 1 this is cross entropy.
+    Shapes: those of `_Given`, and v (N,), constants. With r_nc, the posterior probability of
+    component c given t_n, the gradient with respect to a component's logits is
+    v_n r_nc (softmax(W y_nc + b) - onehot(t_n)), and with respect to a_nc it is -v_n r_nc. With one
+    component, a = 0 and v = 1 this is cross entropy.
     """
 
     @staticmethod
@@ -137,8 +222,9 @@ class _NegativeLogLikelihood(torch.autograd.Function):
         rounded: bool,
         own: Tensor | None,
     ) -> Tensor:
-        given = y, log_weights, weight, bias, targets, counts
-        total, *gradients = _with_gradients(*given, rounded, own)
+        given = _Given(y, log_weights, weight, bias, targets, rounded)
+        narrow = given.narrow()
+        total, *gradients = given.gradients(given.blocks(narrow, own), narrow, counts)
         ctx.save_for_backward(*gradients)
         return total
 
@@ -148,59 +234,10 @@ class _NegativeLogLikelihood(torch.autograd.Function):
         return *(grad * saved for saved in ctx.saved_tensors), None, None, None, None
 
 
-def _with_gradients(
-    y: Tensor,
-    log_weights: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    targets: Tensor,
-    counts: Tensor,
-    rounded: bool = False,
-    own: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """The sum of `_NegativeLogLikelihood` and its gradients by y, a, W and b. rounded: the three
-    products are those of matrices in bfloat16; exponentials and sums are not. own: added to the
-    logit of each target, (N,), a constant."""
-    grad_y, grad_log_weights = y.new_empty(y.shape), torch.empty_like(log_weights)
-    grad_weight, grad_bias = torch.zeros_like(weight), torch.zeros_like(bias)
-    total = y.new_zeros(())
-    components = y.shape[1]
-    narrow = weight.bfloat16() if rounded else weight
-    size = _block_tokens(narrow, components)
-    memory = _memory(narrow, min(size, len(y)) * components, rounded)
-    for start in range(0, len(y), size):
-        block = slice(start, start + size)
-        inputs = y[block].flatten(0, 1)
-        target = targets[block].repeat_interleave(components)[:, None]
-        whole = _logits(inputs, narrow, bias, memory, rounded)
-        logits = whole[: len(inputs)]
-        if own is not None:
-            added = own[block].repeat_interleave(components)[:, None]
-            logits.scatter_add_(1, target, added.to(logits.dtype))
-        log_p, z = _without_target(logits, bias, target, rounded)
-        joint = log_weights[block] + log_p.view(-1, components)
-        count = counts[block, None]
-        total -= (count * joint.logsumexp(1, keepdim=True)).sum()
-        posterior = count * joint.softmax(1)
-        grad_log_weights[block] = -posterior
-        # Logits are now e - Z onehot(t), which is Z times the gradient of one component alone.
-        # Posterior and 1/Z scale the narrow factors of the products, never a block of logits.
-        scale = posterior.view(-1, 1) / z
-        if rounded:
-            both = whole.t() @ rounding.rounded(torch.cat([scale * inputs, scale], 1))
-            grad_weight += both[:, :-1]
-            grad_bias += both[:, -1]
-        else:
-            grad_weight.addmm_(logits.t(), scale * inputs)
-            grad_bias.addmv_(logits.t(), scale.squeeze(1))
-        grad_y[block].flatten(0, 1).copy_((whole @ narrow)[: len(inputs)]).mul_(scale)
-    return total, grad_y, grad_log_weights, grad_weight, grad_bias
-
-
 class _LogLikelihood(torch.autograd.Function):
     """ln p(t_n) of each token, (N,), as above. The weight of each in the loss is known only when
-    all are computed, so the logits are recomputed in the backward pass, which is that of the
-    weighted sum.
+    all are computed: the backward pass, which is that of the weighted sum, reads the blocks of the
+    forward pass where they are `kept`, and otherwise computes them again.
     """
 
     @staticmethod
@@ -212,29 +249,32 @@ class _LogLikelihood(torch.autograd.Function):
         bias: Tensor,
         targets: Tensor,
         rounded: bool,
+        kept: bool,
     ) -> Tensor:
-        ctx.save_for_backward(y, log_weights, weight, bias, targets)
+        given = _Given(y, log_weights, weight, bias, targets, rounded)
+        blocks, log_p = [], y.new_empty(len(y))
+        for block in given.blocks(given.narrow(), kept=kept):
+            own = block.log_p.view(-1, y.shape[1])
+            log_p[block.tokens] = (log_weights[block.tokens] + own).logsumexp(1)
+            if kept:
+                blocks += [block.exponentials, block.log_p, block.z]
+        ctx.save_for_backward(y, log_weights, weight, bias, targets, *blocks)
         ctx.rounded = rounded
-        narrow = weight.bfloat16() if rounded else weight
-        components = y.shape[1]
-        size = _block_tokens(narrow, components)
-        memory = _memory(narrow, min(size, len(y)) * components, rounded)
-        log_p = y.new_empty(len(y))
-        for start in range(0, len(y), size):
-            block = slice(start, start + size)
-            inputs = y[block].flatten(0, 1)
-            target = targets[block].repeat_interleave(components)[:, None]
-            logits = _logits(inputs, narrow, bias, memory, rounded)[: len(inputs)]
-            own, _ = _without_target(logits, bias, target, rounded)
-            log_p[block] = (log_weights[block] + own.view(-1, components)).logsumexp(1)
         return log_p
 
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = grad_outputs
-        y, log_weights, weight, bias, targets = ctx.saved_tensors
-        given = y, log_weights, weight, bias, targets, -grad
-        return *_with_gradients(*given, ctx.rounded)[1:], None, None
+        y, log_weights, weight, bias, targets, *kept = ctx.saved_tensors
+        given = _Given(y, log_weights, weight, bias, targets, ctx.rounded)
+        narrow = given.narrow()
+        blocks: Iterable[_Block] = given.blocks(narrow)
+        if kept:
+            blocks = [
+                _Block(tokens, y[tokens].flatten(0, 1), *kept[3 * n : 3 * n + 3])
+                for n, tokens in enumerate(given.tokens(narrow))
+            ]
+        return *given.gradients(blocks, narrow, -grad)[1:], None, None, None
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -410,13 +450,16 @@ class Softmax(nn.Module):
 
     def log_likelihood(self, x: Tensor, targets: Tensor, embedding: Tensor) -> Tensor:
         """ln p(target | x) of each token, (N,), to differentiate with weights that depend on them;
-        x: (N, H), targets: (N,). Where they do not, `nll_sum` costs three quarters of this. Under
-        autocast it is rounded as there."""
+        x: (N, H), targets: (N,). Where they do not, `nll_sum` needs less memory, and where there
+        are more than `KEPT` bytes of logits it costs three quarters of this. Under autocast it is
+        rounded as there."""
         weight = self._weight(embedding)
         rounded = torch.is_autocast_enabled(x.device.type) and weight.dtype == torch.float
         with torch.autocast(x.device.type, enabled=False):
             y, log_weights = self._components(x[:, None], weight, rounded=rounded)
-            return _LogLikelihood.apply(y, log_weights, weight, self.bias, targets, rounded)
+            logits = log_weights.numel() * len(weight) * (2 if rounded else weight.itemsize)
+            kept = torch.is_grad_enabled() and logits <= KEPT
+            return _LogLikelihood.apply(y, log_weights, weight, self.bias, targets, rounded, kept)
 
     @torch.no_grad()
     def log_prob(

@@ -182,7 +182,7 @@ def checkpoints(folder: Path) -> list[Path]:
 def save_step(folder: Path, step: int, state: dict[str, Any]) -> Path:
     """Write the checkpoint of `step` and remove all but the newest `KEPT`."""
     files.refuse_link(folder)
-    folder.mkdir(exist_ok=True)
+    files.make_folder(folder)
     path = folder / f"step-{step:09d}.safetensors"
     save(path, state)
     remove_old(folder)

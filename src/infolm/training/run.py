@@ -135,7 +135,7 @@ class RunFolder:
     def save_best(self, state: dict[str, Any]) -> None:
         """Keep the state of the best validation, to go back to after divergence."""
         files.refuse_link(self.checkpoints)
-        self.checkpoints.mkdir(exist_ok=True)
+        files.make_folder(self.checkpoints)
         checkpoint.save(self.best, state)
 
     def exposed(self, words: int) -> Path:
@@ -146,7 +146,7 @@ class RunFolder:
     def save_exposed(self, words: int, weights: dict[str, Any]) -> None:
         """Keep the weights after this many words; a resumed run writes the same again."""
         files.refuse_link(self.exposure)
-        self.exposure.mkdir(exist_ok=True)
+        files.make_folder(self.exposure)
         checkpoint.save(self.exposed(words), weights)
 
     def log(self, step: int) -> "Log":

@@ -248,7 +248,7 @@ def _train(
     tokens = corpus.splits["train"].tokens
     ngrams = KneserNey.fit(tokens, len(corpus.tokenizer), NGRAM_ORDER)
     clock.mark("n-grams")
-    out.parent.mkdir(parents=True, exist_ok=True)
+    files.make_folder(out.parent)
     with files.scratch_folder(out.parent, f".{out.name}-probe") as scratch:
         rates, valid = probe(recipe, scratch, clock.limit, report)
     clock.mark("planning")

@@ -139,7 +139,7 @@ def sweep(
     folder = SweepFolder(out)
     if out.exists() and (not out.is_dir() or _holds_something_else(folder)):
         raise InfolmError(f"{out} holds something else: name another folder with --out")
-    out.mkdir(parents=True, exist_ok=True)
+    files.make_folder(out)
     files.refuse_links(out)
     files.sweep(out)
     with folder.locked():

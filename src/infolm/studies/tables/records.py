@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from infolm import files
 from infolm.config import Recipe
 from infolm.errors import InfolmError
 from infolm.section import OF_A_RUN
@@ -235,7 +236,7 @@ class Records:
         }
 
     def write(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        files.make_folder(self.path.parent)
         text = json.dumps(self.to_json(), indent=1) + "\n"
         checkpoint.atomically(self.path, lambda path: path.write_text(text))
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from infolm import files
 from infolm.config import Recipe, load_recipe
 from infolm.data.corpora import load as load_corpus
 from infolm.data.ingest import Report
@@ -227,7 +228,7 @@ def reproduce(
     left = queue.missing()
     if not left:
         return True
-    runs.folder.mkdir(parents=True, exist_ok=True)
+    files.make_folder(runs.folder)
     ended = 0
 
     def watch(pool: Pool) -> None:

@@ -387,7 +387,7 @@ def prepare_folder(folder: StudyFolder, recipe: Recipe, text: str) -> None:
         not path.is_dir() or any(not entry.name.startswith(".") for entry in path.iterdir())
     ):
         raise InfolmError(f"{path} is not a study's folder: name another with --out")
-    path.mkdir(parents=True, exist_ok=True)
+    files.make_folder(path)
     files.refuse_links(path)
     as_yaml = recipe.as_yaml()
     checkpoint.atomically(
