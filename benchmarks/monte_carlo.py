@@ -27,6 +27,7 @@ from infolm.data.sentences import Lines, SentenceBatch
 from infolm.models.latent import LatentModel
 from infolm.nn import softmax
 from infolm.objectives.monte_carlo import MonteCarlo, MonteCarloConfig
+from infolm.training.device import keep_freed_memory
 from infolm.training.loop import tensors
 
 VOCABULARY, SAMPLES, EOS = 10_002, 16, 0
@@ -108,6 +109,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--repeats", type=int, default=7)
     asked = arguments.parse_args()
+    keep_freed_memory()  # as `infolm train` does
     print(f"{'':50} {'ratio':>6} {'bar':>6}   median seconds")
     task("synthetic", random_batch(64, 1), asked.repeats)
     task("ptb", random_batch(8, 20), asked.repeats)

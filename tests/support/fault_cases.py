@@ -52,7 +52,7 @@ MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Where the folder of a bench may lie: a flush costs nothing there. A power cut is played by the
 layer, which does not ask the disk."""
 
-VOLATILE = ("tensorboard/", "cache/", "study.db", ".lock", "tmp/")
+VOLATILE = ("tensorboard/", "cache/", "study.db", ".claims/", ".lock", "tmp/")
 """Files that have other names or bytes each time, or that can be made again from others."""
 
 

@@ -41,8 +41,9 @@ class Candidates(NamedTuple):
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 2**22, 2**27
 """Limits of the logits held at once: 16 MB and 512 MB in single precision."""
-ROUNDED_BLOCK = 2**24
-"""Logits of two bytes held at once on a CPU: 32 MB."""
+ROUNDED_BLOCK = 15 * 2**20
+"""Logits of two bytes held at once on a CPU: 30 MB. Of 32 MB and more the C library gives the pages
+back to the system, which clears them again at each step (`keep_freed_memory`)."""
 KEPT = 2**27
 """Up to so many bytes of logits are kept for the backward pass of `Softmax.log_likelihood`."""
 
