@@ -1,10 +1,10 @@
 """Writing files and folders atomically: complete, flushed to disk, under unpredictable temporary
 names.
 
-A writer creates a temporary file beside the target. Its random name ends in `.writing` and must not
-exist yet, so no planted link is followed or overwritten. The writer flushes the file to disk and
-renames it, and holds a lock on it meanwhile. A temporary file without a lock was left by a process
-that died, and is removed.
+A writer creates a temporary folder beside the target. Its random name ends in `.writing` and must
+not exist yet, so no planted link is followed or overwritten. The writer flushes what it makes there
+to disk and renames it, and holds a lock on the folder meanwhile. A temporary folder without a lock,
+or a file of earlier releases, was left by a process that died, and is removed.
 """
 
 import os
@@ -52,23 +52,6 @@ def _claim(descriptor: int) -> bool:
 
 
 @contextmanager
-def scratch_file(folder: Path, name: str) -> Iterator[Path]:
-    """A new empty file in `folder`, locked; removed at the end unless it was renamed."""
-    while True:
-        descriptor, made = tempfile.mkstemp(SUFFIX, f".{name}.", folder)  # O_EXCL | O_NOFOLLOW
-        if _claim(descriptor):
-            break
-        os.close(descriptor)
-    path = Path(made)
-    try:
-        yield path
-    finally:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
-        os.close(descriptor)
-
-
-@contextmanager
 def scratch_folder(folder: Path, name: str) -> Iterator[Path]:
     """A new folder in `folder`, locked; removed with all in it unless it was renamed."""
     while True:
@@ -89,6 +72,14 @@ def scratch_folder(folder: Path, name: str) -> Iterator[Path]:
         shutil.rmtree(made, ignore_errors=True)
         if descriptor is not None:
             os.close(descriptor)
+
+
+@contextmanager
+def scratch_file(folder: Path, name: str) -> Iterator[Path]:
+    """Where to write a new file, in a scratch folder of its own in `folder`: some writers, such as
+    safetensors', make a temporary file beside it and rename that. Removed unless renamed."""
+    with scratch_folder(folder, f".{name}") as scratch:
+        yield scratch / name
 
 
 def matching(folder: Path, pattern: str) -> list[Path]:

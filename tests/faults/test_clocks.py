@@ -78,7 +78,8 @@ def test_settings_of_former_weights_are_tuned_anew_though_the_clock_was_set_back
 
 def test_what_a_living_writer_holds_stays_and_a_dead_ones_goes(tmp_path, jumping):
     with files.scratch_file(tmp_path, "living") as living:
-        os.utime(living, (0, 0))
+        living.write_text("")
+        os.utime(living.parent, (0, 0))
         dead = tmp_path / ".dead.abcd1234.writing"
         dead.write_text("")
         os.utime(dead, (time.time() + 2 * YEAR,) * 2)

@@ -168,6 +168,32 @@ def test_a_living_writers_files_stay_and_a_dead_ones_go(tmp_path):
     assert writing(tmp_path) == []
 
 
+WRITE_BESIDE = """
+import sys, time
+from pathlib import Path
+from infolm import files
+def write(path):
+    path.with_name(".tmpAbCdEf").write_text("half")
+    print("writing", flush=True)
+    time.sleep(600)
+files.replace(Path(sys.argv[1]), write)
+"""
+
+
+def test_what_a_writer_made_beside_its_file_goes_too(tmp_path):
+    """As safetensors does: it renames the whole file."""
+    path = tmp_path / "model.safetensors"
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITE_BESIDE, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "writing\n"
+    process.kill()
+    process.communicate()
+    files.replace(path, lambda to: to.write_text("whole"))
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_a_file_that_is_written_again_takes_its_dead_writers_litter_along(tmp_path):
     for left in (".plot.svg.abcd1234.writing", ".other.svg.abcd1234.writing"):
         (tmp_path / left).write_text("half")

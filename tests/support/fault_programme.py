@@ -107,6 +107,12 @@ POINTS = {  # of what was once wrong: a test that fails without its mending
         "tests/training/test_loop.py::"
         "test_old_checkpoints_that_a_kill_left_are_removed_on_resuming",
     ),
+    "Temporary files of safetensors stay when a process is killed": (
+        "tests/faults/test_links.py::test_what_a_writer_made_beside_its_file_goes_too",
+    ),
+    "A power cut takes a new folder with all that was flushed in it": (
+        "tests/faults/test_injected.py::test_a_new_folder_is_on_the_disk_with_those_above_it",
+    ),
     "Exports and fine-tuned models are renamed before they are on the disk": (
         "tests/faults/test_injected.py::test_what_is_exported_is_on_the_disk_before_it_is_named",
     ),
