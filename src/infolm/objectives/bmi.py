@@ -389,7 +389,8 @@ class Bmi(Learner):
         critic = FiveWay(size, size, config.critic.hidden, config.critic.dropout)
         self.critic = critic.to(model.device)
         rate, decay = config.critic.learning_rate, config.critic.weight_decay
-        self.optimiser = optim.Adam(self.critic.parameters(), lr=rate, weight_decay=decay)
+        parameters = self.critic.parameters()
+        self.optimiser = optim.Adam(parameters, lr=rate, weight_decay=decay, fused=True)
         self.phase_two = config.phase_two and config.switch == 0
 
     def __call__(self, model: LanguageModel, batch: PairBatch, carry: None) -> Estimate:
