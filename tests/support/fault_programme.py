@@ -107,6 +107,9 @@ POINTS = {  # of what was once wrong: a test that fails without its mending
         "tests/training/test_loop.py::"
         "test_old_checkpoints_that_a_kill_left_are_removed_on_resuming",
     ),
+    "A trial is given up that was killed three times together with its command": (
+        "tests/studies/tuning/test_study.py::test_one_that_was_killed_with_its_command_is_not",
+    ),
     "Temporary files of safetensors stay when a process is killed": (
         "tests/faults/test_links.py::test_what_a_writer_made_beside_its_file_goes_too",
     ),

@@ -1,6 +1,7 @@
 """A study counts its trials, loses none, and goes on from wherever it was killed."""
 
 import json
+import os
 import statistics
 
 import pytest
@@ -170,6 +171,18 @@ def test_a_trial_that_always_kills_its_process_is_given_up(open_study, pretended
     work(study, trials=2, seeds=0)
     assert states(study) == ["FAIL", "COMPLETE"]
     assert "died 3 times" in study.trials()[0].user_attrs["failure"]
+
+
+def test_one_that_was_killed_with_its_command_is_not(open_study, pretended, monkeypatch):
+    study = open_study()
+    with monkeypatch.context() as patch:
+        for number in range(TIMES + 2):
+            patch.setattr(os, "getppid", lambda number=number: number)
+            patch.setattr(trials, "train", killed_at(1))
+            with pytest.raises(Killed):
+                work(study, trials=1, seeds=0)
+    work(study, trials=1, seeds=0)
+    assert states(study) == ["COMPLETE"]
 
 
 def test_a_trial_that_gets_on_between_two_deaths_is_not(open_study, pretended, monkeypatch):

@@ -16,6 +16,8 @@ Every choice of what to do next is made under the claim `study`, from what the d
 workers need no leader: they may be killed, join late, or run on several machines.
 """
 
+import os
+import platform
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -46,7 +48,8 @@ PRUNING_STARTUP = 5
 PRUNING_WARM_UP = 1 / 3
 """The share of its training that every trial gets."""
 TIMES = 3
-"""A trial whose process dies so often at the same checkpoint is given up."""
+"""A trial whose process dies so often at the same checkpoint, while the command that started the
+process lives, is given up. Where the command was killed too, it may have nothing to do with it."""
 PER_MILLE = 1000
 """Optuna counts in whole steps; ours are thousandths of the training."""
 
@@ -326,11 +329,12 @@ class Study:
         trial = self._attach(number)
         suggest(self.space, trial)
         saved = checkpoint.checkpoints(self.folder.trial(number).checkpoints)
-        starts = [*trial.user_attrs.get("starts", []), saved[-1].name if saved else "the start"]
+        point = saved[-1].name if saved else "the start"
+        starts = [*trial.user_attrs.get("starts", []), [_command(), point]]
         trial.set_user_attr("starts", starts)
-        if len(starts) > TIMES and len(set(starts[-TIMES - 1 :])) == 1:
+        if len(starts) > TIMES and all(each == starts[-1] for each in starts[-TIMES - 1 :]):
             raise RunError(
-                f"its process died {TIMES} times after {starts[-1]}, perhaps for lack of memory"
+                f"its process died {TIMES} times after {point}, perhaps for lack of memory"
             )
         return trial
 
@@ -368,6 +372,11 @@ class Study:
             if best is None or trial.number != best.number:
                 for file in (run.model, run.tokenizer, run.corpus):
                     file.unlink(missing_ok=True)
+
+
+def _command() -> str:
+    """What marks the command that this process is a worker of."""
+    return f"{platform.node()} {os.getppid()}"
 
 
 def _drop_state(run: RunFolder) -> None:
