@@ -1,7 +1,6 @@
 """A study counts its trials, loses none, and goes on from wherever it was killed."""
 
 import json
-import os
 import statistics
 
 import pytest
@@ -177,7 +176,7 @@ def test_one_that_was_killed_with_its_command_is_not(open_study, pretended, monk
     study = open_study()
     with monkeypatch.context() as patch:
         for number in range(TIMES + 2):
-            patch.setattr(os, "getppid", lambda number=number: number)
+            study.command = str(number)
             patch.setattr(trials, "train", killed_at(1))
             with pytest.raises(Killed):
                 work(study, trials=1, seeds=0)

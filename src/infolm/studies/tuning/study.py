@@ -16,8 +16,6 @@ Every choice of what to do next is made under the claim `study`, from what the d
 workers need no leader: they may be killed, join late, or run on several machines.
 """
 
-import os
-import platform
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -201,10 +199,20 @@ class Study:
     share of training, after a third of it. Hyperband would decide from a ninth or less, and there
     it would choose those that learn fast, which are those with too little dropout; and averages
     of the iterates, which lower the loss late, would have no say.
+
+    command: a name of its own of the command that this process works for; see `TIMES`.
     """
 
-    def __init__(self, folder: StudyFolder, recipe: Recipe, text: str, storage: str | None) -> None:
+    def __init__(
+        self,
+        folder: StudyFolder,
+        recipe: Recipe,
+        text: str,
+        storage: str | None,
+        command: str = "",
+    ) -> None:
         self.folder, self.recipe, self.space = folder, recipe, recipe.tuning
+        self.command = command
         name = folder.path.resolve().name
         url = database_url(folder, storage)
         self._where = f"{without_password(storage)} ({name})" if storage else str(folder.database)
@@ -330,7 +338,7 @@ class Study:
         suggest(self.space, trial)
         saved = checkpoint.checkpoints(self.folder.trial(number).checkpoints)
         point = saved[-1].name if saved else "the start"
-        starts = [*trial.user_attrs.get("starts", []), [_command(), point]]
+        starts = [*trial.user_attrs.get("starts", []), [self.command, point]]
         trial.set_user_attr("starts", starts)
         if len(starts) > TIMES and all(each == starts[-1] for each in starts[-TIMES - 1 :]):
             raise RunError(
@@ -372,11 +380,6 @@ class Study:
             if best is None or trial.number != best.number:
                 for file in (run.model, run.tokenizer, run.corpus):
                     file.unlink(missing_ok=True)
-
-
-def _command() -> str:
-    """What marks the command that this process is a worker of."""
-    return f"{platform.node()} {os.getppid()}"
 
 
 def _drop_state(run: RunFolder) -> None:

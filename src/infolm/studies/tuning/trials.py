@@ -27,13 +27,15 @@ PAUSE = 1.0
 
 @dataclass(frozen=True)
 class Order:
-    """Which study, and how many trials and seeds of the winner it is to have."""
+    """Which study, and how many trials and seeds of the winner it is to have. command: a name of
+    its own of the command that gives the order."""
 
     folder: str
     text: str
     storage: str | None
     trials: int
     seeds: int
+    command: str
 
 
 def jobs(study: Study, order: Order) -> Iterator[Job]:
@@ -50,7 +52,7 @@ def train_next(arguments: dict[str, Any], reporter: Reporter) -> None:
     folder = StudyFolder(Path(order.folder))
     try:
         recipe = load_recipe(str(folder.recipe))
-        study = Study(folder, recipe, order.text, order.storage)
+        study = Study(folder, recipe, order.text, order.storage, order.command)
         with closing(study), study.answering():
             take_turn(study, order.trials, order.seeds, reporter)
     except InfolmError as error:  # of the study, not of a trial: those are recorded in it

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from infolm.config import Recipe
 from infolm.data.corpora import load as load_corpus
@@ -65,7 +66,7 @@ def tune(
     text = load_corpus(recipe.data, report).source  # tokenised once, before the workers start
     prepare_folder(folder, recipe, text)
     study = Study(folder, recipe, text, storage)
-    order = Order(str(out), text, storage, trials, seeds)
+    order = Order(str(out), text, storage, trials, seeds, uuid4().hex)
     with closing(study), study.answering():
         _train(study, order, workers, show, say)
         results.write_table(study)
