@@ -1,6 +1,6 @@
 """A training step of a small Mogrifier LSTM with our optimisers beside PyTorch's defaults.
 
-`optim.SGD`, `Adam` and `RAdam` go over the parameters some ten times for each step; ours once. The
+PyTorch's defaults go over the parameters once for each operation of the rule; ours once in all. The
 model is `mogrifier/ptb-small` with 3,000 types in bfloat16, where the products leave most room to
 be seen in.
 

@@ -9,7 +9,7 @@ from infolm.optimisation.optimisers import load_optimiser
 from infolm.optimisation.rectified import RAdam, rectified
 
 STEPS = 40
-"""The first five of them, with beta2 = 0.9 six, are not rectified."""
+"""The first five of them are not rectified, and with beta2 = 0 none is."""
 
 
 def weights(seed=0, dtype=torch.float):
