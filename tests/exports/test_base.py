@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from infolm.exports.base import whole
+from infolm.errors import InfolmError
+from infolm.exports.base import export, whole
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs permissions")
@@ -30,3 +31,14 @@ def test_what_fails_leaves_nothing(tmp_path):
     with pytest.raises(ValueError, match="halfway"):
         fails()
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs locks")
+def test_an_export_that_is_there_is_rid_of_what_a_dead_one_left_beside_it(tmp_path):
+    out, left = tmp_path / "out", tmp_path / ".out.abcdefgh.writing"
+    for folder in (out, left):
+        folder.mkdir()
+    with pytest.raises(InfolmError, match="exists already"):
+        export(None, None, out)
+    assert out.exists()
+    assert not left.exists()

@@ -33,12 +33,15 @@ import yaml
 from encoder_tiny import NOUNS, sst2_folder
 from faulty_files import Layer
 from forked_workers import fork_workers
+from race_tiny import race_tree
 from small_recipes import small
 from training_tiny import tiny_tree
 
 FAILING = (
     *("train", "resume", "ingest", "evaluate", "generate", "report", "report-again", "score"),
     *("export-page", "export-transformers", "repair", "finetune", "finetune-again", "tune"),
+    *("compare", "mi", "variance", "export-onnx", "export-word2vec"),
+    *("export-sentence-transformers", "serve", "sweep", "table", "race"),
 )
 """Commands whose file operations fail."""
 TRAININGS = (
@@ -70,8 +73,10 @@ class Case:
     command: list[str]
     prepare: list[list[str]] = field(default_factory=list)
     after: Callable[[Path], None] = lambda work: None
-    again: list[str] | None = None
-    """The command that is given again, if it is another one."""
+    made: str = "nothing"
+    """What it makes once: given again, it may say that this exists already."""
+    judge: "Callable[[Bench], None] | None" = None
+    """Raises what is wrong in the end, where the files differ each time."""
 
 
 class Finding(Exception):
@@ -138,6 +143,11 @@ class Bench:
         curve["sweep"] = {"objective.lambda": [0.2, 0.8]}  # type: ignore[assignment]
         figures = {"5.3": {"title": "tiny", "curves": ["one"]}}
         self._write("sweep.yaml", {"samples": 10, "curves": {"one": curve}, "figures": figures})
+        self._write("table.yaml", tiny_table(self.text))
+        (base / "short.txt").write_text("\n".join(lines[:100]) + "\n")
+        self._write("race.yaml", race_tree(base / "short.txt"))
+        rows = [f"{i % 7},{i * i % 5},{i * i % 5 + i % 2}" for i in range(60)]
+        (base / "table.csv").write_text("\n".join(["a,b,c", *rows]) + "\n")
 
     def _write(self, name: str, tree: dict[str, Any]) -> None:
         (self.base / name).write_text(yaml.safe_dump(tree, sort_keys=False))
@@ -150,6 +160,10 @@ class Bench:
         train = ["train", f"{base}/tiny.yaml", "--out", run, "--resume"]
         first = [*train, "train.max_steps=4"]
         text = ["--text", "the cat sees a dog"]
+        others = [[*train[:3], str(self.work / "other"), "model.hidden=10"]]
+        matrix, codes = str(self.work / "matrix.png"), str(self.work / "codes")
+        monte_carlo = self.training("monte-carlo/demo", steps=4, out=codes)
+        variance = ["variance", codes, "--batches", "8"]
         encoder = str(self.work / "encoder")
         infoword = self.training("infoword/demo", steps=4, out=encoder)
         tuned = ["finetune", encoder, "--task", "sst2", "--data", f"{base}/sst2", "--epochs", "1"]
@@ -168,22 +182,51 @@ class Bench:
             Case("report", ["report", run], [train]),
             Case("report-again", ["report", run], [train, ["report", run]]),
             Case("score", ["score", run, *text, "--plot", str(self.work / "plot.svg")], [train]),
-            Case("export-page", self._export(run, "page"), [train]),
-            Case("export-transformers", self._export(run, "transformers"), [train]),
+            self._export(run, "page", train),
+            self._export(run, "transformers", train),
             Case("repair", ["repair", run], [train], damage),
             Case("finetune", tuned, [infoword]),
             Case("finetune-again", tuned, [infoword, tuned]),
             Case("tune", self._tune()),
+            Case("compare", self._compare("curves"), [train, *others, self._compare("first")]),
+            Case("mi", ["mi", f"{base}/table.csv", "--matrix", "--fast", "--plot", matrix]),
+            Case("variance", variance, [monte_carlo, [*variance, "--out", f"{codes}.png"]]),
+            self._export(run, "onnx", train),
+            self._export(encoder, "word2vec", infoword),
+            self._export(encoder, "sentence-transformers", infoword),
+            Case("serve", ["serve", run, "--runs", str(self.work), "--port", "0"], [train]),
+            Case("sweep", self._sweep("swept"), [self._sweep("first")]),
+            Case("table", self._table("table"), [self._table("first")]),
+            Case("race", self._race("race"), [self._race("first")], made="race", judge=check_race),
         ]
         assert tuple(case.name for case in cases) == FAILING
         return {case.name: case for case in cases}
 
-    def _export(self, run: str, form: str) -> list[str]:
-        return ["export", run, "--to", form, "--out", str(self.work / f"exported-{form}")]
+    def _export(self, run: str, form: str, trained: list[str]) -> Case:
+        made = f"exported-{form}"
+        command = ["export", run, "--to", form, "--out", str(self.work / made)]
+        return Case(f"export-{form}", command, [trained], made=made)
 
     def _tune(self) -> list[str]:
         study = str(self.work / "study")
         return ["tune", f"{self.base}/tuned.yaml", "--trials", "2", "--seeds", "1", "--out", study]
+
+    def _compare(self, picture: str) -> list[str]:
+        runs = [str(self.work / name) for name in ("run", "other")]
+        return ["compare", *runs, "--plot", str(self.work / f"{picture}.png")]
+
+    def _sweep(self, out: str) -> list[str]:
+        sizes = ["data.uniform.symbols=8", "model.hidden=8", "model.latent.size=2"]
+        lengths = ["train.max_steps=20", "train.validate_every=10"]
+        command = ["reproduce", f"{self.base}/sweep.yaml", *sizes, *lengths]
+        return [*command, "--out", str(self.work / out)]
+
+    def _table(self, out: str) -> list[str]:
+        return ["reproduce", f"{self.base}/table.yaml", "--out", str(self.work / out)]
+
+    def _race(self, out: str) -> list[str]:
+        command = ["race", f"{self.base}/race.yaml", "--minutes", "30", "--threads", "1"]
+        return [*command, "--out", str(self.work / out)]
 
     def training(self, name: str, *more: str, steps: int = 12, out: str = "") -> list[str]:
         """A recipe of infolm's own, made small."""
@@ -209,10 +252,7 @@ class Bench:
             self.training("monte-carlo/synthetic-categorical-small"),
             self.training("infoword/demo"),
         )
-        sweep = ["reproduce", f"{self.base}/sweep.yaml", "data.uniform.symbols=8", "model.hidden=8"]
-        sweep += ["model.latent.size=2", "train.max_steps=20", "train.validate_every=10"]
-        sweep += ["--out", str(self.work / "sweep")]
-        named = dict(zip(TRAININGS, trainings, strict=True)) | {"sweep": sweep}
+        named = dict(zip(TRAININGS, trainings, strict=True))
         known = self.cases() | {name: Case(name, command) for name, command in named.items()}
         return {name: known[name] for name in KILLED}
 
@@ -238,6 +278,7 @@ class Bench:
             sys.argv = ["infolm", *command]
             from infolm.cli import main
 
+            EARLY.get(command[0], lambda: None)()
             if self._forks_workers:
                 fork_workers(layer.leave if layer else lambda: None)
             if layer:
@@ -357,9 +398,12 @@ class Bench:
         self._passed.add(found)
 
     def _check_again(self, case: Case) -> None:
-        done = self.give(case.again or case.command)
-        if done.code and not (case.name.startswith("export") and "exists already" in done.err):
+        done = self.give(case.command)
+        if done.code and not ("exists already" in done.err and case.made in done.err):
             raise Finding(f"given again, it ended with {done.code}: {done.err[-1500:]}")
+        if case.judge:
+            case.judge(self)
+            return
         after = self.clean(case)
         there, wanted = set(names(self.work)), set(names(after))
         there = {name for name in there if name in wanted or not any(a in name for a in ASIDE)}
@@ -370,6 +414,24 @@ class Bench:
         for name in sorted(wanted):
             if not same(self.work / name, after / name):
                 raise Finding(f"{name} has other content than after an undisturbed command")
+
+
+def tiny_table(text: Path) -> dict[str, Any]:
+    """A table of one training."""
+    size = "data.vocabulary=40 model.hidden=8 model.embedding=4 feed.batch=2 feed.bptt=10"
+    short = "train.max_steps=4 train.validate_every=2 train.checkpoint_seconds=0"
+    keys = f"data.path={text} {size} {short}"
+    figures = {"perplexity": {"label": "test perplexity"}}
+    return {
+        "title": "A tiny table",
+        "paper": "none",
+        "claim": "It learns.",
+        "seeds": 1,
+        "scales": {"small": {"recipe": "awd-lstm/demo", "set": keys, "minutes": 0.1}},
+        "arms": {"low": {"label": "a small rate", "set": "optimiser.learning_rate=0.001"}},
+        "measure": {"options": {"split": "test", "streams": 2}, "figures": figures},
+        "comparisons": [{"claim": "It is below 100.", "lower": "low", "higher": "100"}],
+    }
 
 
 ASIDE = ("metrics.damaged.jsonl", "damaged/")
@@ -427,6 +489,8 @@ def records(path: Path, data: bytes) -> list[bytes]:
     return data.splitlines() if path.suffix == ".jsonl" else [data]
 
 
+PICTURES = (".html", ".svg", ".png")
+"""They have speeds and dates in them; that they are complete `whole` sees."""
 TIMES = ("seconds", "tokens_per_second", "speed", "day", "time")
 
 
@@ -441,11 +505,7 @@ def same(one: Path, other: Path) -> bool:
         return bool(
             timeless(json.loads(one.read_text())) == timeless(json.loads(other.read_text()))
         )
-    return one.suffix in (
-        ".html",
-        ".svg",
-        ".png",
-    )  # with speeds and dates; that they end is `whole`
+    return one.suffix in PICTURES
 
 
 def timeless(tree: Any) -> Any:
@@ -453,6 +513,45 @@ def timeless(tree: Any) -> Any:
     if isinstance(tree, dict):
         return {k: timeless(v) for k, v in tree.items() if not any(t in k for t in TIMES)}
     return [timeless(each) for each in tree] if isinstance(tree, list) else tree
+
+
+def race_quickly() -> None:
+    """A race of this process is planned in moments."""
+    import pytest
+    from race_tiny import make_quick
+
+    make_quick(pytest.MonkeyPatch())
+
+
+def serve_once() -> None:
+    """A server of this process answers one request to each of these, and ends."""
+    import uvicorn
+    from starlette.testclient import TestClient
+
+    def run(server: uvicorn.Server, sockets: Any) -> None:
+        with TestClient(server.config.app, "http://127.0.0.1", raise_server_exceptions=False) as to:
+            for path in ("/healthz", "/v1/models", "/v1/runs"):
+                answer = to.get(path)
+                print(path, answer.status_code, answer.text)
+                if answer.status_code == 500:
+                    raise SystemExit(f"{path} failed: {answer.text}")
+
+    uvicorn.Server.run = run  # type: ignore[method-assign, assignment]
+
+
+EARLY: dict[str, Callable[[], None]] = {"race": race_quickly, "serve": serve_once}
+"""What is changed for a command, in its process alone."""
+
+
+def check_race(bench: Bench) -> None:
+    """There is no record, or one that holds."""
+    raced = bench.work / "race"
+    done = bench.give(["race", "--check", str(raced)])
+    if done.code and (raced / "race.json").exists():
+        raise Finding(f"a record does not hold: {done.err[-1500:]}")
+    litter = [path.name for path in bench.work.rglob("*.writing")]
+    if litter:
+        raise Finding(f"left behind: {litter}")
 
 
 def kill_after(pid: int, seconds: float) -> bool:

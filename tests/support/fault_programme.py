@@ -33,7 +33,7 @@ SUPPORT = "tests/support"
 FIGURES, PAGE = ROOT / "results" / "faults.json", ROOT / "results" / "faults.md"
 TESTS = ("tests/faults", "tests/recipes/test_combinations.py")
 KILLS, LINES = 1000, 10_000
-DIVIDED = {"train": 3, "ingest": 3, "tune": 10}
+DIVIDED = {"train": 3, "ingest": 3, "tune": 10, "race": 5}
 """Commands whose faults would take more than some minutes, and into how many pieces they go."""
 INJECTED = tuple(
     f"{name} {number}/{DIVIDED[name]}" if name in DIVIDED else name
@@ -118,6 +118,16 @@ POINTS = {  # of what was once wrong: a test that fails without its mending
     ),
     "Exports and fine-tuned models are renamed before they are on the disk": (
         "tests/faults/test_injected.py::test_what_is_exported_is_on_the_disk_before_it_is_named",
+    ),
+    "Checkpoints of finished trainings stay in a sweep or a study that ended as it removed them": (
+        "tests/studies/reproduction/test_sweep.py::"
+        "test_given_again_it_removes_the_checkpoints_that_a_dead_command_left",
+        "tests/studies/tuning/test_study.py::"
+        "test_it_removes_the_checkpoints_that_a_dead_command_left",
+    ),
+    "A temporary folder stays beside an export that is there": (
+        "tests/exports/test_base.py::"
+        "test_an_export_that_is_there_is_rid_of_what_a_dead_one_left_beside_it",
     ),
 }
 

@@ -86,6 +86,7 @@ def _options(form: type[Export]) -> set[str]:
 
 def export(run: Run, form: Export, out: Path, *more: Run) -> None:
     """Write `out` atomically, with `more` runs beside the first if the format holds several."""
+    files.sweep(out.parent, out.name)
     if out.exists():
         raise InfolmError(f"{out} exists already: name another with --out")
     with whole(out) as making:
@@ -97,7 +98,6 @@ def whole(out: Path) -> Iterator[Path]:
     """A name to write a file or a folder to, which then becomes `out`; or no trace is left."""
     try:
         files.make_folder(out.parent)
-        files.sweep(out.parent, out.name)
         with files.scratch_folder(out.parent, f".{out.name}") as scratch:
             making = scratch / out.name
             yield making

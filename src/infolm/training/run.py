@@ -25,6 +25,7 @@ finetuned/         results of `infolm finetune`, a folder for each task
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -219,6 +220,11 @@ class RunFolder:
         for folder in (path, run.checkpoints, run.exposure):
             files.sweep(folder)
         return run
+
+    def drop_state(self) -> None:
+        """Remove what only an unfinished training needs, as far as it may be removed."""
+        for folder in (self.checkpoints, self.tensorboard):
+            shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

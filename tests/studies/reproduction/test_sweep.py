@@ -81,6 +81,14 @@ def test_given_again_it_does_nothing(sweeper):
     assert (sweeper.out / "points.json").read_bytes() == before
 
 
+def test_given_again_it_removes_the_checkpoints_that_a_dead_command_left(sweeper):
+    sweeper()
+    left = sweeper.out / "runs" / NAMES[0] / "checkpoints"
+    left.mkdir()
+    sweeper()
+    assert not left.exists()
+
+
 def test_a_part_and_then_the_rest(sweeper):
     assert list(sweeper(only="dreg-4-*")) == NAMES[2:]
     assert sorted(sweeper(only="same")) == [NAMES[1], *NAMES[2:]]

@@ -118,6 +118,16 @@ def test_finished_trials_keep_recipe_and_metrics_and_the_best_its_model(open_stu
     assert (study.folder.retrained(best, 2).path / "model.safetensors").exists()
 
 
+def test_it_removes_the_checkpoints_that_a_dead_command_left(open_study, pretended):
+    study = open_study()
+    work(study, trials=2, seeds=1)
+    left = [study.folder.trial(0), study.folder.retrained(study.best().number, 2)]
+    for run in left:
+        run.checkpoints.mkdir()
+    study.tidy()
+    assert not any(run.checkpoints.exists() for run in left)
+
+
 def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(open_study, pretended, monkeypatch):
     usual, faults = trials.train, [RunError("the loss is no longer finite"), MemoryError()]
 

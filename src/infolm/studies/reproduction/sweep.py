@@ -12,7 +12,6 @@ moment: the next one resumes from `points.json` and the runs' checkpoints.
 """
 
 import json
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -148,6 +147,9 @@ def sweep(
         _prepare(plan, tasks, report)
         records.write()
         left = {task.name for task in tasks}
+        for point in wanted:  # a command that was killed, or a bad disk, may have left some
+            if point.name not in left and "failure" not in records.points[point.name]:
+                folder.run(point).drop_state()
 
         def watch(pool: Pool) -> None:
             show(*_progress(len(wanted) - len(left), len(wanted), pool))
@@ -159,7 +161,7 @@ def sweep(
                 records.points[point.name] = _record(point, ended, records.how)
                 records.write()
                 if not ended.failure:
-                    _drop_state(folder.run(point))
+                    folder.run(point).drop_state()
                 say(describe(point.name, records.points[point.name], plan.reproduction.per))
         return records.points
 
@@ -235,11 +237,6 @@ def describe(name: str, record: dict[str, Any], per: str) -> str:
         for split, found in record["splits"].items()
     ]
     return f"{name}: {'; '.join(said)} nats per {per}"
-
-
-def _drop_state(run: RunFolder) -> None:
-    for folder in (run.checkpoints, run.tensorboard):
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _progress(done: int, points: int, pool: Pool) -> tuple[float, str]:

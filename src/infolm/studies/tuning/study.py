@@ -16,7 +16,6 @@ Every choice of what to do next is made under the claim `study`, from what the d
 workers need no leader: they may be killed, join late, or run on several machines.
 """
 
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -366,7 +365,12 @@ class Study:
 
     def end_retrained(self, number: int, seed: int, outcome: dict[str, Any]) -> None:
         self._study.set_user_attr(f"retrained {number} {seed}", outcome)
-        _drop_state(self.folder.retrained(number, seed))
+        self.folder.retrained(number, seed).drop_state()
+
+    def tidy(self) -> None:
+        """Remove what a process that was killed, or a bad disk, left of finished trainings."""
+        with self.claims.held("study"):
+            self._sweep()
 
     def _sweep(self) -> None:
         """Of finished trials keep recipe and metrics, of the best one the model too."""
@@ -376,15 +380,13 @@ class Study:
             if not trial.state.is_finished():
                 continue
             files.sweep(run.path.parent, run.path.name)
-            _drop_state(run)
+            run.drop_state()
             if best is None or trial.number != best.number:
                 for file in (run.model, run.tokenizer, run.corpus):
                     file.unlink(missing_ok=True)
-
-
-def _drop_state(run: RunFolder) -> None:
-    for folder in (run.checkpoints, run.tensorboard):
-        shutil.rmtree(folder, ignore_errors=True)
+        if best is not None:
+            for seed in self.retrained(best.number):
+                self.folder.retrained(best.number, seed).drop_state()
 
 
 def prepare_folder(folder: StudyFolder, recipe: Recipe, text: str) -> None:

@@ -69,6 +69,7 @@ def tune(
     order = Order(str(out), text, storage, trials, seeds, uuid4().hex)
     with closing(study), study.answering():
         _train(study, order, workers, show, say)
+        study.tidy()
         results.write_table(study)
         result = results.summary(study, seeds)
         results.write(study, result)
