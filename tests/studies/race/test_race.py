@@ -288,6 +288,18 @@ def test_what_fits_knows_that_later_steps_take_longer():
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.skipif(os.name != "posix", reason="needs locks")
+def test_what_a_dead_race_left_beside_its_run_is_removed(small_text, tmp_path):
+    out, left = tmp_path / "race", tmp_path / ".race-probe.abcdefgh.writing"
+    for folder in (out, left):
+        folder.mkdir()
+    recipe = Recipe.model_validate(race_tree(small_text))
+    with pytest.raises(InfolmError, match="exists already"):
+        race(recipe, out, Rules(minutes=30), begun(), Silent(), quiet)
+    assert out.exists()
+    assert not left.exists()
+
+
 def test_no_time_to_train_is_said_at_once(small_text, tmp_path):
     recipe = Recipe.model_validate(race_tree(small_text))
     late = Clock(0.0, age=lambda: 4000.0)

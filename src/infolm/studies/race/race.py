@@ -161,6 +161,7 @@ def race(
     the time is up; what was trained and measured stays in `out`, without a record.
     """
     track = check_recipe(recipe)
+    files.sweep(out.parent, out.name)
     if out.exists():
         raise InfolmError(f"{out} exists already, and a race cannot be resumed: name another --out")
     with threads(rules.threads):
