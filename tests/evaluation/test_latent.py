@@ -29,7 +29,7 @@ from infolm.evaluation.latent import (
     some,
     tuned_weighting,
 )
-from infolm.models.latent import NORMAL, GaussianConfig, Posterior
+from infolm.models.codes.gaussian import NORMAL, GaussianConfig, Posterior
 from infolm.models.recurrent import DropoutConfig
 from infolm.models.sentence import CoderConfig, SentenceConfig, SentenceModel
 

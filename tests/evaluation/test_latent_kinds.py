@@ -26,7 +26,10 @@ from infolm.evaluation.posterior import (
     entropies,
     picture,
 )
-from infolm.models.latent import NORMAL, Categories, Quantised, Uniform
+from infolm.models.codes.base import Uniform
+from infolm.models.codes.categorical import Categories
+from infolm.models.codes.gaussian import NORMAL
+from infolm.models.codes.quantised import Quantised
 from infolm.models.sentence import SentenceConfig, SentenceModel
 from infolm.models.symbol import SymbolConfig, SymbolModel
 

@@ -19,7 +19,7 @@ from infolm.evaluation.posterior import (
     picture,
     variances,
 )
-from infolm.models.latent import GaussianConfig, Posterior
+from infolm.models.codes.gaussian import GaussianConfig, Posterior
 from infolm.models.sentence import SentenceConfig, SentenceModel
 
 EOS = 0

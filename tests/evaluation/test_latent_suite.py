@@ -24,7 +24,7 @@ from infolm.evaluation.latent_suite import (
     per_sentence,
     perplexity,
 )
-from infolm.models.latent import NORMAL, GaussianConfig, Posterior
+from infolm.models.codes.gaussian import NORMAL, GaussianConfig, Posterior
 from infolm.models.sentence import SentenceConfig, SentenceModel
 
 EOS = 0

@@ -27,7 +27,7 @@ from infolm.evaluation.ranking import (
     ranking_measurements,
     shortest,
 )
-from infolm.models.latent import GaussianConfig, Posterior
+from infolm.models.codes.gaussian import GaussianConfig, Posterior
 from infolm.models.recurrent import DropoutConfig
 from infolm.models.sentence import CoderConfig, SentenceConfig, SentenceModel
 

@@ -9,7 +9,8 @@ import torch
 from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.signal import floor, sides, signal_to_noise
-from infolm.models.latent import CategoricalConfig, GaussianConfig
+from infolm.models.codes.categorical import CategoricalConfig
+from infolm.models.codes.gaussian import GaussianConfig
 from infolm.models.recurrent import DropoutConfig
 from infolm.models.sentence import CoderConfig, SentenceConfig, SentenceModel
 from infolm.models.symbol import SymbolConfig, SymbolModel

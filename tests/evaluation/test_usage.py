@@ -10,7 +10,9 @@ import torch
 from infolm.data.sentences import Lines
 from infolm.evaluation import usage as module
 from infolm.evaluation.usage import usage, weigh
-from infolm.models.latent import CategoricalConfig, GaussianConfig, QuantisedConfig
+from infolm.models.codes.categorical import CategoricalConfig
+from infolm.models.codes.gaussian import GaussianConfig
+from infolm.models.codes.quantised import QuantisedConfig
 from infolm.models.sentence import CoderConfig, SentenceConfig, SentenceModel
 from infolm.models.symbol import SymbolConfig, SymbolModel
 from infolm.objectives.estimators import Draws

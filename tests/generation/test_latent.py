@@ -30,7 +30,7 @@ from infolm.generation.latent import (
     reconstruct,
 )
 from infolm.generation.sampling import SamplingSettings
-from infolm.models.latent import Posterior
+from infolm.models.codes.gaussian import Posterior
 from infolm.models.sentence import SentenceConfig, SentenceModel
 
 EOS, UNK, MARK = 0, 1, 2

@@ -23,7 +23,7 @@ from infolm.generation.latent import (
     of_prior,
 )
 from infolm.generation.sampling import SamplingSettings
-from infolm.models.latent import Categories
+from infolm.models.codes.categorical import Categories
 from infolm.models.sentence import SentenceConfig, SentenceModel
 from infolm.models.symbol import SymbolConfig, SymbolModel
 

@@ -8,23 +8,17 @@ import torch
 from torch.distributions import Normal, kl_divergence
 from torch.nn import functional
 
-from infolm.models.latent import (
-    IDLE,
-    CategoricalConfig,
-    Categories,
-    GaussianConfig,
-    Posterior,
-    Quantised,
-    QuantisedConfig,
-    build_latent,
-)
+from infolm.models.codes.base import CODES
+from infolm.models.codes.categorical import CategoricalConfig, Categories
+from infolm.models.codes.gaussian import GaussianConfig, Posterior
+from infolm.models.codes.quantised import IDLE, Quantised, QuantisedConfig
 
 INPUTS, BATCH = 4, 3
 
 
 def latent(config, inputs=INPUTS):
     torch.manual_seed(0)
-    return build_latent(config, inputs).double()
+    return config.build(inputs).double()
 
 
 def encoded(rows=BATCH):
@@ -263,3 +257,46 @@ def test_categories_are_a_softmax():
     h = encoded()
     logits = functional.linear(h, made.logits.weight, made.logits.bias).view(BATCH, 2, 3)
     torch.testing.assert_close(made(h).log_probs.exp(), logits.softmax(2))
+
+
+# -- every kind -------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=list(CODES))
+def kind(request):
+    config = CODES[request.param]()
+    return config, latent(config)
+
+
+def test_every_kind_has_the_columns_that_its_section_says(kind):
+    config, module = kind
+    proposal = module(encoded())
+    assert module.read(proposal.sample(2)).shape == (2, BATCH, config.width)
+    assert proposal.places.shape == (BATCH, config.places)
+    assert proposal.sentence_vectors.shape == (BATCH, config.vector_size)
+    assert proposal.certain == config.certain
+    assert (proposal.over_classes is None) == (config.classes == 0)
+
+
+def test_every_kind_finds_the_code_in_the_middle_by_its_place(kind):
+    _, module = kind
+    proposal = module(encoded())
+    torch.testing.assert_close(module.code(proposal.places), proposal.centre)
+
+
+def test_every_kind_puts_sentences_into_another_order(kind):
+    _, module = kind
+    rows, order = encoded(4), torch.tensor([2, 0, 3, 1])
+    parts = [module(rows[:1]).stopped(), module(rows[1:]).stopped()]
+    by_joining, by_choosing = parts[0].joined(parts, order), module(rows).stopped().rows(order)
+    torch.testing.assert_close(by_joining.centre, by_choosing.centre)
+    torch.testing.assert_close(by_joining.kl(), by_choosing.kl())
+
+
+def test_every_kind_measures_its_densities_one_by_one_and_all_at_once(kind):
+    _, module = kind
+    proposal = module(encoded()).stopped()
+    q, z = proposal.with_densities(proposal.drawn(1, torch.Generator().manual_seed(3))[0])
+    own = q.log_densities(z).diagonal()
+    torch.testing.assert_close(own, q.log_density(z))
+    torch.testing.assert_close(proposal.prior.log_density(z), q.log_prior(z))

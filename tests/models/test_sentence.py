@@ -17,13 +17,9 @@ from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.usage import tensors
 from infolm.families.train import parameters
-from infolm.models.latent import (
-    CategoricalConfig,
-    GaussianConfig,
-    Posterior,
-    QuantisedConfig,
-    log_prior,
-)
+from infolm.models.codes.categorical import CategoricalConfig
+from infolm.models.codes.gaussian import GaussianConfig, Posterior, log_prior
+from infolm.models.codes.quantised import QuantisedConfig
 from infolm.models.recurrent import DropoutConfig, SoftmaxConfig
 from infolm.models.sentence import CoderConfig, SentenceConfig, SentenceModel, turned
 from infolm.nn.recurrence import native

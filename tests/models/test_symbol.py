@@ -13,7 +13,9 @@ from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.usage import tensors
 from infolm.families.train import train
-from infolm.models.latent import CategoricalConfig, GaussianConfig, QuantisedConfig
+from infolm.models.codes.categorical import CategoricalConfig
+from infolm.models.codes.gaussian import GaussianConfig
+from infolm.models.codes.quantised import QuantisedConfig
 from infolm.models.recurrent import SoftmaxConfig
 from infolm.models.symbol import SymbolConfig, SymbolModel
 from infolm.objectives.monte_carlo import MonteCarlo, MonteCarloConfig

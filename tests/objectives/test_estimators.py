@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from numpy.polynomial.hermite_e import hermegauss
 
 from infolm.data.sentences import SentenceBatch
-from infolm.models.latent import Categories, Posterior
+from infolm.models.codes.categorical import Categories
+from infolm.models.codes.gaussian import Posterior
 from infolm.objectives.estimators import (
     LEAST,
     Coefficients,

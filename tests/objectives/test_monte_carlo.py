@@ -11,7 +11,8 @@ from torch.distributions import Categorical, Normal, kl_divergence
 from infolm.config import load_recipe
 from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
-from infolm.models.latent import CategoricalConfig, GaussianConfig
+from infolm.models.codes.categorical import CategoricalConfig
+from infolm.models.codes.gaussian import GaussianConfig
 from infolm.models.recurrent import DropoutConfig
 from infolm.models.sentence import CoderConfig, SentenceConfig, SentenceModel
 from infolm.models.symbol import SymbolConfig, SymbolModel

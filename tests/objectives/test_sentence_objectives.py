@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch.distributions import Normal
 
 from infolm.data.sentences import Lines
-from infolm.models.latent import GaussianConfig
+from infolm.models.codes.gaussian import GaussianConfig
 from infolm.models.sentence import CoderConfig, SentenceConfig, SentenceModel
 from infolm.objectives.mim import Mim
 from infolm.objectives.sentence import Ae

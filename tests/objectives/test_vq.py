@@ -9,7 +9,7 @@ import torch
 from infolm.data.sentences import Lines, SentenceFeed, SentencesConfig
 from infolm.evaluation.usage import tensors, usage, weigh
 from infolm.evaluation.validation import monte_carlo_validation
-from infolm.models.latent import QuantisedConfig
+from infolm.models.codes.quantised import QuantisedConfig
 from infolm.models.sentence import CoderConfig, SentenceConfig, SentenceModel
 from infolm.models.symbol import SymbolConfig, SymbolModel
 from infolm.objectives.vq import Vq, VqConfig

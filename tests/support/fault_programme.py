@@ -130,8 +130,7 @@ POINTS = {  # of what was once wrong: a test that fails without its mending
         "test_an_export_that_is_there_is_rid_of_what_a_dead_one_left_beside_it",
     ),
     "A temporary folder stays beside a race's run that is there": (
-        "tests/studies/race/test_race.py::"
-        "test_what_a_dead_race_left_beside_its_run_is_removed",
+        "tests/studies/race/test_race.py::test_what_a_dead_race_left_beside_its_run_is_removed",
     ),
 }
 

@@ -16,7 +16,7 @@ from infolm.families.base import open_run
 from infolm.families.recorded import corpus_of
 from infolm.families.running.run import LanguageRun
 from infolm.families.train import train
-from infolm.models.latent import log_prior
+from infolm.models.codes.gaussian import log_prior
 from infolm.objectives.mim import Mim
 from infolm.objectives.sentence import Ae
 from infolm.objectives.vae import KlConfig, Vae, VaeConfig

@@ -34,7 +34,9 @@ from torch import Tensor
 from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.likelihood import Progress, evaluating
-from infolm.models.latent import NORMAL, LatentModel, Posterior, Prior, Proposal
+from infolm.models.codes.base import Prior, Proposal
+from infolm.models.codes.gaussian import NORMAL, Posterior
+from infolm.models.latent import LatentModel
 from infolm.training.loop import tensors
 
 SCALES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)

@@ -38,7 +38,9 @@ from infolm.evaluation.reading import gain
 from infolm.evaluation.usage import usage
 from infolm.information.estimate import ceiling
 from infolm.metrics import Described, describe
-from infolm.models.latent import NORMAL, LatentModel, Proposal
+from infolm.models.codes.base import Proposal
+from infolm.models.codes.gaussian import NORMAL
+from infolm.models.latent import LatentModel
 from infolm.objectives import estimators
 
 INFORMATION_SENTENCES = 10_000

@@ -20,7 +20,10 @@ from infolm.evaluation.latent import (
     melbo_by_size,
     some,
 )
-from infolm.models.latent import Categories, LatentModel, Posterior, Proposal
+from infolm.models.codes.base import Proposal
+from infolm.models.codes.categorical import Categories
+from infolm.models.codes.gaussian import Posterior
+from infolm.models.latent import LatentModel
 
 ACTIVE = 0.01
 """A dimension is active if its mean has a variance above this over sentences (Burda et al. 2016);

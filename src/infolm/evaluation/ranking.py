@@ -31,7 +31,7 @@ from infolm.evaluation.likelihood import Progress
 from infolm.evaluation.measurement import Measurement
 from infolm.information import ties
 from infolm.metrics import Described, describe
-from infolm.models.latent import Posterior
+from infolm.models.codes.gaussian import Posterior
 from infolm.models.sentence import SentenceModel
 
 describe(

@@ -11,8 +11,9 @@ from infolm.evaluation.contrastive import tallies
 from infolm.evaluation.likelihood import evaluating
 from infolm.evaluation.posterior import mutual_information
 from infolm.evaluation.usage import weigh
+from infolm.models.codes.gaussian import Posterior
 from infolm.models.encoder import Encoder
-from infolm.models.latent import LatentModel, Posterior
+from infolm.models.latent import LatentModel
 from infolm.models.sentence import SentenceModel
 from infolm.nn import gather
 from infolm.objectives.base import Objective

@@ -13,7 +13,8 @@ from torch.nn.utils.rnn import PackedSequence
 from infolm.data.sentences import SentenceBatch
 from infolm.data.tokens import Tokenizer
 from infolm.models.base import MODELS, ModelConfig
-from infolm.models.latent import GaussianConfig, LatentConfig, LatentModel, build_latent
+from infolm.models.codes.gaussian import GaussianConfig
+from infolm.models.latent import LatentConfig, LatentModel
 from infolm.models.recurrent import (
     CellName,
     LayersConfig,
@@ -129,7 +130,7 @@ class SentenceModel(LatentModel):
         self.decoder = build_stack(
             config.decoder, config.embedding + width, None, self.decoder_rates
         )
-        self.latent = build_latent(config.latent, _state_size(self.encoder))
+        self.latent = config.latent.build(_state_size(self.encoder))
         self.start = None
         if config.start == "code":
             self.start = nn.Linear(width, _state_size(self.decoder))

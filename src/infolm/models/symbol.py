@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from infolm.data.sentences import SentenceBatch
 from infolm.data.tokens import Tokenizer
 from infolm.models.base import MODELS, ModelConfig
-from infolm.models.latent import GaussianConfig, LatentConfig, LatentModel, build_latent
+from infolm.models.codes.gaussian import GaussianConfig
+from infolm.models.latent import LatentConfig, LatentModel
 from infolm.models.recurrent import SoftmaxConfig
 from infolm.nn.cells.base import State
 from infolm.nn.softmax import Softmax
@@ -61,7 +62,7 @@ class SymbolModel(LatentModel):
         self.encoder = nn.Sequential(
             nn.Linear(size, size), nn.Tanh(), nn.Linear(size, size), nn.Tanh()
         )
-        self.latent = build_latent(config.latent, size)
+        self.latent = config.latent.build(size)
         layers = [nn.Linear(config.latent.width, size), nn.Tanh()]
         if not config.latent.classes:
             layers += [nn.Linear(size, size), nn.Tanh()]

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from infolm.metrics import Described, describe
-from infolm.models.latent import Posterior, log_prior
+from infolm.models.codes.gaussian import Posterior, log_prior
 from infolm.nn.gather import gather
 from infolm.objectives.base import OBJECTIVES, Needs, Setup
 from infolm.objectives.sentence import (

@@ -9,7 +9,7 @@ from torch import Tensor
 from infolm.data.parts import share
 from infolm.data.sentences import SentenceBatch
 from infolm.metrics import Described, describe
-from infolm.models.latent import Posterior
+from infolm.models.codes.gaussian import Posterior
 from infolm.models.sentence import SentenceModel
 from infolm.nn.draws import normal
 from infolm.objectives.base import OBJECTIVES, Estimate, Needs, ObjectiveConfig, Setup, Stateful

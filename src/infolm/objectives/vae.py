@@ -11,7 +11,7 @@ from torch import Tensor
 
 from infolm.data.sentences import SentenceBatch
 from infolm.metrics import EVENT, Described, describe
-from infolm.models.latent import Posterior
+from infolm.models.codes.gaussian import Posterior
 from infolm.models.sentence import SentenceModel
 from infolm.nn.gather import gather
 from infolm.objectives.base import OBJECTIVES, Estimate, Needs, Setup

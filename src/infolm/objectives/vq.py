@@ -9,7 +9,7 @@ from torch import Tensor
 from infolm.data.parts import share
 from infolm.data.sentences import SentenceBatch
 from infolm.metrics import Described, describe
-from infolm.models.latent import Quantised
+from infolm.models.codes.quantised import Quantised
 from infolm.objectives.base import OBJECTIVES, Estimate, Needs, Setup
 from infolm.objectives.estimators import Draws, Settings
 from infolm.objectives.sentence import LatentObjectiveConfig

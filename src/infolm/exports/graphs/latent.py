@@ -6,7 +6,7 @@
 
 The encoder takes the words of a sentence as they stand, without <eos>. It reads them as the model
 does, backwards and where that is bidirectional forwards too, each by a `Scan` of a step; a token
-that the mask hides leaves the state as it is. q(z | x) comes by the names that `models.latent` has
+that the mask hides leaves the state as it is. q(z | x) comes by the names that `models.codes` has
 for it, and `code` is the one in its middle.
 """
 

@@ -11,7 +11,8 @@ from typing import Literal, NamedTuple, cast
 from infolm.config import Recipe
 from infolm.evaluation.posterior import Picture
 from infolm.evaluation.reading import Mean, Reading, gain
-from infolm.models.latent import AnyLatentConfig, GaussianConfig
+from infolm.models.codes.base import CodeConfig
+from infolm.models.codes.gaussian import GaussianConfig
 from infolm.models.sentence import SentenceConfig
 from infolm.models.symbol import SymbolConfig
 from infolm.objectives.monte_carlo import MonteCarloConfig
@@ -54,7 +55,7 @@ class Diagnosis(NamedTuple):
     sentence: str
 
 
-def latent_of(recipe: Recipe) -> AnyLatentConfig:
+def latent_of(recipe: Recipe) -> CodeConfig:
     """The section of a recipe whose model has codes."""
     return cast(SentenceConfig | SymbolConfig, recipe.model).latent
 

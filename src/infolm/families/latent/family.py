@@ -15,7 +15,8 @@ from infolm.families.base import FAMILIES, Family
 from infolm.families.findings import Findings
 from infolm.families.latent.report import LatentSections
 from infolm.families.latent.run import LatentRun
-from infolm.models.latent import GaussianLatent, LatentModel
+from infolm.models.codes.gaussian import GaussianLatent
+from infolm.models.latent import LatentModel
 from infolm.objectives.base import Objective
 from infolm.objectives.sentence import LatentObjectiveConfig, SentenceObjective
 from infolm.reports.history import Codes, History

@@ -48,7 +48,9 @@ from infolm.generation.latent import (
     reconstruct,
 )
 from infolm.generation.sampling import SamplingSettings
-from infolm.models.latent import NORMAL, LatentModel, Uniform
+from infolm.models.codes.base import Uniform
+from infolm.models.codes.gaussian import NORMAL
+from infolm.models.latent import LatentModel
 from infolm.models.sentence import SentenceModel
 from infolm.objectives.sentence import LatentObjectiveConfig
 
