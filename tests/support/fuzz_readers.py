@@ -365,6 +365,22 @@ def _results_seeds() -> list[bytes]:
     return [json.dumps(tree).encode()]
 
 
+def _race(path: Path) -> None:
+    from infolm.studies.race.check import check as faults_of
+    from infolm.studies.race.curve import best_of_each
+    from infolm.studies.race.record import read
+
+    record = read(path).signed()  # anyone can sign a record again
+    faults_of(record)
+    best_of_each([record])
+    assert record.line()
+
+
+def _race_seeds() -> list[bytes]:
+    folder = HERE.parents[1] / "results" / "race"
+    return [json.dumps(json.loads(min(folder.glob("*.json")).read_bytes())).encode()]
+
+
 READERS = {
     "recipe": Reader(_recipe, _recipe_seeds, name="recipe.yaml"),
     "tokenizer": Reader(_tokenizer, _tokenizer_seeds, name="tokenizer.json"),
@@ -381,6 +397,7 @@ READERS = {
     "manifest": Reader(_manifest, _manifest_seeds, name="manifest.json"),
     "bert": Reader(_bert, _bert_seeds, name="config.json"),
     "results": Reader(_results, _results_seeds, name="results.json"),
+    "race": Reader(_race, _race_seeds, name="race.json"),
 }
 
 
@@ -461,6 +478,8 @@ def fuzz(name: str, seconds: float) -> None:
         import infolm.finetuning.squad
         import infolm.finetuning.tasks
         import infolm.models.encoder
+        import infolm.studies.race.check
+        import infolm.studies.race.curve
         import infolm.training.run  # noqa: F401
     reader = READERS[name]
     scratch = Path(tempfile.mkdtemp(prefix="fuzz-", dir=_memory())) / "task"

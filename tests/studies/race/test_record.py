@@ -67,7 +67,6 @@ BROKEN = {
     ("calibration/scale", 2.0): "the scale does not follow",
     ("methods/static/test/perplexity", 1.0): "static: the perplexity is not e^nll",
     ("best", "static"): "static is not the best on validation",
-    ("best", "none"): "was not measured on test",
     ("rehearsal", False): "30 minutes are not those of a record",
     ("seed", 7): "has seed 1, not 7",
     ("track", "ptb"): "its recipe is of the track bytes, not ptb",
@@ -77,6 +76,30 @@ BROKEN = {
     ("training/steps", 10**6): "more steps were taken than planned",
     ("training/best_step", 8): "not those of the best validation",
 }
+
+
+UNREADABLE = [
+    ("best", "none", "methods lacks 'none'"),
+    ("methods/static/test", None, "methods.static lacks its test number"),
+    ("training/curve", [], "training.curve is empty"),
+    ("training/curve/0/nll", 1e4, "training.curve.0.nll: input should be less than"),
+    ("hardware/processor", "\ud800", "surrogates not allowed"),
+    ("calibration/reference/memory", math.inf, "Out of range float values"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "why"), UNREADABLE, ids=[row[0] for row in UNREADABLE])
+def test_what_no_race_writes_is_refused_with_a_sentence(raced, tmp_path, key, value, why):
+    tree = raced.record.model_copy(update={"best": "static"}).model_dump(mode="json")
+    *parents, last = key.split("/")
+    node = tree
+    for parent in parents:
+        node = node[int(parent) if parent.isdigit() else parent]
+    node[last] = value
+    (tmp_path / NAME).write_text(json.dumps(tree))
+    with pytest.raises(InfolmError, match="is no record of a race") as refused:
+        read(tmp_path / NAME)
+    assert why in str(refused.value)
 
 
 @pytest.mark.parametrize(("key", "value"), BROKEN, ids=lambda each: str(each))

@@ -85,12 +85,9 @@ def _time(record: Record) -> Iterator[str]:
 def _arithmetic(record: Record) -> Iterator[str]:
     for name, method in {"n-grams": record.ngrams, **record.methods}.items():
         for number in (method.valid, method.test):
-            if number and not _same(number.perplexity, math.exp(min(number.nll, 700.0))):
+            if number and not _same(number.perplexity, math.exp(number.nll)):
                 yield f"{name}: the perplexity is not e^nll"
     measured = {name: each for name, each in record.methods.items() if each.test}
-    if record.best not in measured:
-        yield f"the best method, {record.best}, was not measured on test"
-        return
     least = min(each.compared for each in measured.values())
     if record.methods[record.best].compared > least:
         yield f"{record.best} is not the best on validation"

@@ -36,6 +36,7 @@ from infolm.studies.race.plan import (
     probe,
 )
 from infolm.studies.race.record import (
+    BEYOND,
     Calibration,
     Method,
     Number,
@@ -128,7 +129,7 @@ class _Runner:
     def validated(self, step: int, progress: float, loss: float) -> None:
         self.inner.validated(step, progress, loss)
         now = self.clock.elapsed()
-        self.curve.append(Point(seconds=now, step=step, nll=loss))
+        self.curve.append(Point(seconds=now, step=step, nll=min(loss, BEYOND)))
         self.until = min(self.until, self._later())
         if step >= self.planned:  # the end, whatever else would fit
             return

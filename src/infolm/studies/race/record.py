@@ -11,7 +11,7 @@ import json
 import math
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import (
     BaseModel,
@@ -20,6 +20,7 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     ValidationError,
     model_serializer,
+    model_validator,
 )
 
 from infolm import files
@@ -31,6 +32,11 @@ NAME = "race.json"
 LINE = "race.md"
 """Files in the run's folder: the record, and its line of a table."""
 
+BEYOND = 700.0
+"""Nats per token of a model that has diverged: more than that is written as that, since its
+perplexity would be no number."""
+Nats = Annotated[float, Field(le=BEYOND)]
+
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -39,7 +45,7 @@ class _Part(BaseModel):
 class Number(_Part):
     """nll: mean nats per token. stderr: of the perplexity, over the text; none for a short one."""
 
-    nll: float
+    nll: Nats
     perplexity: float
     stderr: float | None
     tokens: int
@@ -64,7 +70,7 @@ class Point(_Part):
 
     seconds: float
     step: int
-    nll: float
+    nll: Nats
 
 
 class Replanned(_Part):
@@ -148,6 +154,18 @@ class Record(_Part):
     written: str = Field(description="when, in UTC")
     signature: str = ""
 
+    @model_validator(mode="after")
+    def _can_be_shown(self) -> "Record":
+        """With the numbers that its line and its curve are made of."""
+        for name in ("static", self.best):
+            if name not in self.methods:
+                raise ValueError(f"methods lacks {name!r}")
+        if self.methods[self.best].test is None:
+            raise ValueError(f"methods.{self.best} lacks its test number")
+        if not self.training.curve:
+            raise ValueError("training.curve is empty")
+        return self
+
     def canonical(self) -> bytes:
         """What is signed: all but the signature, keys in order, no blanks, UTF-8."""
         tree = self.model_dump(mode="json", exclude={"signature"})
@@ -168,12 +186,12 @@ class Record(_Part):
     def line(self) -> str:
         """One line of a Markdown table, below `HEADER`."""
         best = self.methods[self.best]
+        assert best.test is not None
 
         def test(name: str) -> str:
             found = self.methods.get(name)
             return f"{found.test.perplexity:.2f}" if found and found.test else ""
 
-        assert best.test is not None
         cells = [
             self.written[:10],
             f"{self.track}{' (rehearsal)' if self.rehearsal else ''}",
@@ -202,7 +220,8 @@ HEADER = (
 
 def number(nll: float, stderr: float | None, tokens: int) -> Number:
     """stderr: of the nll."""
-    perplexity = math.exp(min(nll, 700.0))
+    nll = min(nll, BEYOND)
+    perplexity = math.exp(nll)
     error = None if stderr is None else perplexity * stderr
     return Number(nll=nll, perplexity=perplexity, stderr=error, tokens=tokens)
 
@@ -211,7 +230,8 @@ def read(path: Path) -> Record:
     """The record in a file, or in a run's folder; refused where there is none."""
     file = path / NAME if path.is_dir() else path
     try:
-        return Record.model_validate(json.loads(file.read_bytes()))
+        record = Record.model_validate(json.loads(file.read_bytes()))
+        record.canonical()  # which letters and numbers that JSON cannot hold do not have
     except FileNotFoundError:
         why = " (a race that was stopped early has none)" if path.is_dir() else ""
         raise InfolmError(
@@ -227,6 +247,7 @@ def read(path: Path) -> Record:
         ) from None
     except (ValueError, RecursionError) as error:
         raise InfolmError(f"{file} is no record of a race ({error})") from None
+    return record
 
 
 def write(record: Record, folder: Path) -> None:
