@@ -129,6 +129,17 @@ POINTS = {  # of what was once wrong: a test that fails without its mending
         "tests/exports/test_base.py::"
         "test_an_export_that_is_there_is_rid_of_what_a_dead_one_left_beside_it",
     ),
+    "A power cut takes a fine-tuned model that is being replaced": (
+        "tests/faults/test_injected.py::"
+        "test_a_fine_tuned_model_is_replaced_when_the_new_one_is_on_the_disk",
+    ),
+    "Damaged and hostile records of races and tables end in stack traces": (
+        "tests/studies/race/test_record.py::test_what_no_race_writes_is_refused_with_a_sentence",
+        "tests/studies/tables/test_work.py::test_a_damaged_record_is_named_and_left_as_it_is",
+    ),
+    "Measurements of a table are dropped when its measure or recipe changes": (
+        "tests/studies/tables/test_work.py::test_another_measure_or_recipe_makes_it_stale",
+    ),
     "A temporary folder stays beside a race's run that is there": (
         "tests/studies/race/test_race.py::test_what_a_dead_race_left_beside_its_run_is_removed",
     ),

@@ -46,8 +46,11 @@ class Operation(NamedTuple):
 
 
 class Fault(NamedTuple):
+    """draw: another one leaves other names behind `power-some`."""
+
     kind: str
     at: int
+    draw: int = 0
 
 
 def applies(fault: str, operation: str) -> bool:
@@ -105,7 +108,7 @@ class Layer:
         if fault.kind in ("kill", *POWER):
             if self._disk:
                 _end_children()  # the power is theirs too
-                self._disk.lose(fault.kind, random.Random(number))
+                self._disk.lose(fault.kind, random.Random(number + 10**9 * fault.draw))
             os._exit(KILLED)
         self._full = fault.kind == "ENOSPC"
         number = getattr(errno, fault.kind)

@@ -381,6 +381,20 @@ def _race_seeds() -> list[bytes]:
     return [json.dumps(json.loads(min(folder.glob("*.json")).read_bytes())).encode()]
 
 
+def _table(path: Path) -> None:
+    from infolm.studies.tables import listing, pages
+
+    (records,) = listing.opened(path.parent.parent, "small", ["awd-lstm/cache"])
+    pages.page(records, "x.png")
+    for arm in records.work.table.arms:
+        records.done(arm, records.recipes(arm, 1)[0], 1)
+    records.to_json()
+
+
+def _table_seeds() -> list[bytes]:
+    return [(HERE.parents[1] / "results" / "awd-lstm" / "cache.json").read_bytes()]
+
+
 READERS = {
     "recipe": Reader(_recipe, _recipe_seeds, name="recipe.yaml"),
     "tokenizer": Reader(_tokenizer, _tokenizer_seeds, name="tokenizer.json"),
@@ -398,6 +412,7 @@ READERS = {
     "bert": Reader(_bert, _bert_seeds, name="config.json"),
     "results": Reader(_results, _results_seeds, name="results.json"),
     "race": Reader(_race, _race_seeds, name="race.json"),
+    "table": Reader(_table, _table_seeds, name="awd-lstm/cache.json"),
 }
 
 
@@ -406,6 +421,7 @@ def check(reader: Reader, data: bytes, folder: Path) -> bool:
     from infolm.errors import InfolmError
 
     path = folder / reader.name
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(reader.pack(data))
     try:
         reader.read(path)
@@ -480,6 +496,7 @@ def fuzz(name: str, seconds: float) -> None:
         import infolm.models.encoder
         import infolm.studies.race.check
         import infolm.studies.race.curve
+        import infolm.studies.tables.pages
         import infolm.training.run  # noqa: F401
     reader = READERS[name]
     scratch = Path(tempfile.mkdtemp(prefix="fuzz-", dir=_memory())) / "task"

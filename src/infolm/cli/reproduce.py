@@ -224,10 +224,14 @@ def _write_ledger(out: Path) -> "list[Records]":
 
 
 def _ledger(out: Path, as_json: bool) -> None:
+    from infolm.console import err
+    from infolm.studies.tables.work import former_kept
+
     works = _write_ledger(out)
     for records in works:
         if records.arms:
-            records.write()
+            if former := records.write():
+                err.print(former_kept(records, former))
             _write_page(records)
             _write_picture(records)
     if as_json:

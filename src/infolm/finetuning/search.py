@@ -332,6 +332,7 @@ def write(
                 (new / RESULTS).write_text(json.dumps(told, indent=2) + "\n")
                 files.flush_tree(new)
                 files.flush_folder(scratch)
+                files.flush_folder(folder.parent)  # so that `scratch`, and the old one in it, stays
                 if folder.exists():
                     folder.rename(old)
                 new.rename(folder)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import re
 import subprocess
 import sys
@@ -163,7 +164,11 @@ def test_another_measure_or_recipe_makes_it_stale(fake, tmp_path):
         "options": {"split": "test", "streams": 4},
         "figures": {"perplexity": {"label": "perplexity"}},
     }
-    assert len(fake(written(tmp_path, measure=other))[2]) == 9
+    _, (records,), trained = fake(written(tmp_path, measure=other))
+    assert len(trained) == 9
+    former = json.loads(records.path.with_name("tiny.former-1.json").read_text())
+    assert former["measure"]["options"]["streams"] == 2
+    assert [len(arm["seeds"]) for arm in former["arms"].values()] == [3, 3, 3]
     arms = {"low": {"label": "low"}, "high": {"label": "h", "set": "optimiser.learning_rate=0.01"}}
     only = [{"claim": "a", "lower": "low", "higher": "high"}]
     changed = written(tmp_path, measure=other, arms=arms, comparisons=only)
@@ -171,6 +176,50 @@ def test_another_measure_or_recipe_makes_it_stale(fake, tmp_path):
     assert len(trained) == 6
     assert all(re.search(r"/(low|high)-[123]-[0-9a-f]{8}$", name) for name in trained)
     assert fake(changed)[2] == []
+    formers = sorted(path.name for path in records.path.parent.glob("*.former-*"))
+    assert formers == ["tiny.former-1.json", "tiny.former-2.json"]
+
+
+DAMAGED = [
+    (b"", "Expecting value"),
+    (b"[" * 5000, "recursion"),
+    (b"\xff{}", "utf-8"),
+    (b"[]", "its top"),
+    (("arms/low/seeds/1/figures/perplexity", "1.5"), "arms.low.seeds.1.figures.perplexity"),
+    (("arms/low/seeds/1/figures/perplexity", math.nan), "arms.low.seeds.1.figures.perplexity"),
+    (("arms/low/seeds", {"one": {}}), "arms.low.seeds"),
+    (("arms/low/recipe", None), "arms.low.recipe"),
+    (("overrides", [1]), "overrides.0"),
+]
+
+
+@pytest.mark.parametrize(("damage", "why"), DAMAGED, ids=[row[1] for row in DAMAGED])
+def test_a_damaged_record_is_named_and_left_as_it_is(fake, tmp_path, damage, why):
+    source = written(tmp_path)
+    _, (records,), _ = fake(source)
+    if isinstance(damage, tuple):
+        tree = json.loads(records.path.read_text())
+        *parents, last = damage[0].split("/")
+        node = tree
+        for parent in parents:
+            node = node[parent]
+        node[last] = damage[1]
+        damage = json.dumps(tree).encode()
+    records.path.write_bytes(damage)
+    with pytest.raises(InfolmError, match=r"is damaged .*: put a copy of it back") as refused:
+        fake(source)
+    assert why in str(refused.value)
+    assert records.path.read_bytes() == damage
+
+
+def test_what_is_no_finite_number_is_a_failure(tmp_path, text):
+    source = written(tmp_path)
+    (records,) = listing.opened(tmp_path / "out", "small", [source], (f"data.path={text}",))
+    (recipe,) = records.recipes("low", 1)
+    records.keep("low", recipe, 1, {"figures": {"perplexity": math.inf}})
+    records.write()
+    assert records.failures == {"low, seed 1": "perplexity: not a finite number"}
+    assert not records.done("low", recipe, 1)
 
 
 def test_trainings_are_killed_and_resumed_and_shared(tmp_path, text):

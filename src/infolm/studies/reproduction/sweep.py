@@ -84,7 +84,8 @@ class Records:
                 raise TypeError("a point has no record")
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise InfolmError(
-                f"{self._folder.points} is damaged: delete it, and all points are measured again"
+                f"{self._folder.points} is damaged: put a copy of it back, or move it away, and "
+                "all points are measured again"
             ) from None
         if source != plan.source:
             raise InfolmError(

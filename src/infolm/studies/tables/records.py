@@ -10,10 +10,15 @@ The file is self-contained: its page does not depend on the runs.
 """
 
 import json
+import math
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from infolm import files
 from infolm.config import Recipe
@@ -36,6 +41,30 @@ LOSS = "loss"
 """The figure of a training that chooses a value."""
 Figures = dict[str, dict[int, dict[str, float]]]
 """By arm, seed and name."""
+
+
+class _Part(BaseModel):
+    """What is read of the file; each value must have its type."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class _OfSeed(_Part):
+    figures: dict[str, Annotated[float, Field(allow_inf_nan=False)]] = {}
+    failure: str = ""
+
+
+class _OfArm(_Part):
+    recipe: dict[str, Any]
+    seeds: dict[Annotated[str, Field(pattern=r"^[0-9]{1,18}$")], _OfSeed]
+    sweep: dict[str, list[Any]] = {}
+
+
+class _Whole(_Part):
+    overrides: list[str]
+    measure: dict[str, Any]
+    arms: dict[str, _OfArm]
+    tuning: dict[str, _OfArm] = {}
 
 
 @dataclass(frozen=True)
@@ -63,32 +92,43 @@ class Records:
         self.arms: dict[str, dict[str, Any]] = {}
         self._recipes: dict[tuple[str, int, tuple[str, ...]], Recipe] = {}
         self._marks: dict[str, str] = {}
+        self._before: set[tuple[str, str]] = set()
         if self.path.exists():
             self._read()
 
     def _read(self) -> None:
         try:
-            tree = json.loads(self.path.read_text())
-            arms, measure, overrides = tree["arms"], tree["measure"], tree["overrides"]
-        except (json.JSONDecodeError, KeyError, TypeError):
+            tree = json.loads(self.path.read_bytes())
+            _Whole.model_validate(tree)
+        except ValidationError as error:
+            raise self._damaged(".".join(map(str, error.errors()[0]["loc"])) or "its top") from None
+        except (ValueError, RecursionError) as error:
+            raise self._damaged(str(error)) from None
+        if tree["overrides"] != list(self.work.overrides):
             raise InfolmError(
-                f"{self.path} is damaged: delete it, and the runs are measured again"
-            ) from None
-        if overrides != list(self.work.overrides):
-            raise InfolmError(
-                f"{self.path} was started with {' '.join(overrides) or 'no KEY=VALUE'}, and now "
-                f"has {' '.join(self.work.overrides) or 'none'}: name another folder "
+                f"{self.path} was started with {' '.join(tree['overrides']) or 'no KEY=VALUE'}, "
+                f"and now has {' '.join(self.work.overrides) or 'none'}: name another folder "
                 "with --out"
             )
-        if measure != self._how:
-            arms = {}  # the runs are to be measured again
+        self._before = _measured({**tree.get("tuning", {}), **tree["arms"]})
+        # By another measure, the runs are to be measured again.
+        arms = tree["arms"] if tree["measure"] == self._how else {}
         self.arms = {**tree.get("tuning", {}), **arms}
+
+    def _damaged(self, why: str) -> InfolmError:
+        return InfolmError(
+            f"{self.path} is damaged ({why}): put a copy of it back, or move it away, and all "
+            "trainings are measured again"
+        )
 
     def keep(self, arm: str, recipe: Recipe, seed: int, result: Mapping[str, Any]) -> None:
         """Add what is known of a training, or of a curve of them: `figures`, or a `failure`.
 
         recipe: the training's, or that of the first on the curve.
         """
+        wrong = [k for k, v in result.get("figures", {}).items() if not math.isfinite(v)]
+        if wrong:
+            result = {"failure": f"{', '.join(wrong)}: not a finite number"}
         if self._outdated(arm, recipe):
             self.arms[arm] = {"recipe": described(recipe), "seeds": {}}
             if sweep := self._sweep(arm):
@@ -104,11 +144,15 @@ class Records:
 
     def _outdated(self, arm: str, recipe: Recipe) -> bool:
         """Whether nothing is known of the arm, or of another recipe than it has now. Keys that are
-        newer than the record have the value that it was trained with."""
+        newer than the record have the value that it was trained with. A recipe that this version
+        cannot read is another one."""
         if arm not in self.arms or self.arms[arm].get("sweep", {}) != self._sweep(arm):
             return True
         if arm not in self._marks:
-            before = Recipe.model_validate(self.arms[arm]["recipe"], context=OF_A_RUN)
+            try:
+                before = Recipe.model_validate(self.arms[arm]["recipe"], context=OF_A_RUN)
+            except (ValidationError, InfolmError):
+                return True
             self._marks[arm] = mark(before)
         return self._marks[arm] != mark(recipe)
 
@@ -142,7 +186,7 @@ class Records:
             result = result.get(str(TUNING_SEED), {})
             if not result:
                 return None
-            found[name] = result["figures"][LOSS] if "figures" in result else None
+            found[name] = result["figures"].get(LOSS) if "figures" in result else None
         return found or None
 
     def chosen(self, number: int) -> str | None:
@@ -235,10 +279,35 @@ class Records:
             "arms": {name: self.arms[name] for name in table.arms if name in self.arms},
         }
 
-    def write(self) -> None:
+    def write(self) -> Path | None:
+        """Replace the file. If it had measurements that are no longer among these, by another
+        recipe or measure, it is kept under another name, which is returned."""
         files.make_folder(self.path.parent)
-        text = json.dumps(self.to_json(), indent=1) + "\n"
+        tree = self.to_json()
+        measured = _measured({**tree["tuning"], **tree["arms"]})
+        former = None
+        if self._before - measured:
+            former = self._put_aside()
+            self._before = set()  # all of them are there now
+        text = json.dumps(tree, indent=1) + "\n"
         checkpoint.atomically(self.path, lambda path: path.write_text(text))
+        return former
+
+    def _put_aside(self) -> Path:
+        names = (self.path.with_suffix(f".former-{number}.json") for number in count(1))
+        former = next(name for name in names if not name.exists())
+        checkpoint.atomically(former, lambda path: shutil.copyfile(self.path, path))
+        return former
+
+
+def _measured(arms: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """The arms and seeds that have figures."""
+    return {
+        (arm, seed)
+        for arm, each in arms.items()
+        for seed, found in each["seeds"].items()
+        if "figures" in found
+    }
 
 
 def described(recipe: Recipe) -> dict[str, Any]:

@@ -55,6 +55,11 @@ class Side:
         second = self.second.value(figures, seed)
         return first / second if self.operator == "/" else first - second
 
+    def exists(self, figures: Mapping[str, Mapping[int, Mapping[str, float]]], seed: int) -> bool:
+        """Whether it has a value: nothing is divided by 0."""
+        zero = self.second is not None and self.second.value(figures, seed) == 0
+        return not (zero and self.operator == "/")
+
 
 def parse(text: str, arms: Sequence[str], figures: Sequence[str]) -> Side:
     """The side that a text names; ValueError with a sentence where it names nothing."""
@@ -80,8 +85,9 @@ def _term(text: str, arms: Sequence[str], figures: Sequence[str]) -> Term:
 def common_seeds(
     sides: Sequence[Side], figures: Mapping[str, Mapping[int, Mapping[str, float]]]
 ) -> list[int]:
-    """The seeds for which every term of the sides was measured."""
+    """The seeds for which every term of the sides was measured, and both have a value."""
     found = [
         seeds for side in sides for term in side.terms if (seeds := term.seeds(figures)) is not None
     ]
-    return sorted(set.intersection(*found)) if found else []
+    common = sorted(set.intersection(*found)) if found else []
+    return [seed for seed in common if all(side.exists(figures, seed) for side in sides)]

@@ -258,9 +258,18 @@ def _keep(training: Training, ended: Ended, written: Callable[[Records], None]) 
             told = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
             lines.append(f"{records.work.name}, {purpose.arm}, seed {seed}: {told}")
         records.keep(purpose.arm, training.recipe, seed, result)
-        records.write()
+        if former := records.write():
+            lines.append(former_kept(records, former))
         written(records)
     return lines
+
+
+def former_kept(records: Records, former: Path) -> str:
+    """What is said when earlier measurements of a table do not fit it any more."""
+    return (
+        f"{records.path} had measurements by another recipe or measure than the table has now: "
+        f"they are kept in {former}"
+    )
 
 
 def _prepare(trainings: Sequence[Training], report: Report) -> None:

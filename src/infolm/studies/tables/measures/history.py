@@ -1,6 +1,5 @@
 """The validation loss while a model was trained."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +8,7 @@ from pydantic import Field
 
 from infolm.errors import InfolmError
 from infolm.studies.tables.measures.base import MEASURES, FigureConfig, MeasureConfig, Report
-from infolm.training.run import RunFolder
+from infolm.training.run import RunFolder, read_metrics
 
 
 class MomentConfig(FigureConfig):
@@ -34,7 +33,7 @@ class HistoryConfig(MeasureConfig):
 
     def measure(self, runs: Sequence[Path], report: Report) -> dict[str, float]:
         (run,) = runs
-        records = [json.loads(line) for line in RunFolder(run).metrics.read_text().splitlines()]
+        records = read_metrics(RunFolder(run).metrics)
         validations = [each for each in records if each["kind"] == "validation"]
         if not validations:
             raise InfolmError(f"{run} was never validated: lower train.validate_every")

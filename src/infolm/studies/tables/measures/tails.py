@@ -1,6 +1,5 @@
 """The lengths of Two-Tailed Averaging's long mean while a model was trained."""
 
-import json
 from collections.abc import Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -11,7 +10,7 @@ from pydantic import Field
 
 from infolm.errors import InfolmError
 from infolm.studies.tables.measures.base import MEASURES, FigureConfig, MeasureConfig, Report
-from infolm.training.run import RunFolder
+from infolm.training.run import RunFolder, read_metrics
 
 
 class TailConfig(FigureConfig):
@@ -41,7 +40,7 @@ class TailsConfig(MeasureConfig):
 
     def measure(self, runs: Sequence[Path], report: Report) -> dict[str, float]:
         (run,) = runs
-        records = [json.loads(line) for line in RunFolder(run).metrics.read_text().splitlines()]
+        records = read_metrics(RunFolder(run).metrics)
         found = _found(records)
         if found["switches"] < 2:
             raise InfolmError(
