@@ -192,6 +192,53 @@ def test_a_damaged_shard_is_made_again(
     assert shard.read_bytes() == sound
 
 
+def test_what_is_damaged_of_gathered_documents_is_made_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus_of(tmp_path / "in")
+    files = [File(path) for path in sorted((tmp_path / "in").iterdir())]
+    wanted = Gathering(field="text", deduplicate=True, shuffle=7, held_out=0.05)
+    folder = tmp_path / "out"
+    sound = gathered(files, wanted, None, folder, silent)
+    written = {path: path.read_bytes() for path in folder.iterdir()}
+    for damage in (b"", b"{}", b'{"texts": 1, "documents": {}, "files": 1}', b"\xff", b"[" * 9999):
+        (folder / "gathered.json").write_bytes(damage)
+        assert gather.finished(folder) is None
+        assert gathered(files, wanted, None, folder, silent) == sound
+        assert "gathered.json is damaged: the documents are gathered again" in (
+            capsys.readouterr().err
+        )
+        assert {path: path.read_bytes() for path in folder.iterdir()} == written
+
+
+@pytest.mark.parametrize("name", ["00000.json", "00000.npy"])
+def test_damaged_hashes_are_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Of a reading that was killed when it had looked for duplicates."""
+    corpus_of(tmp_path / "in")
+    files = [File(path) for path in sorted((tmp_path / "in").iterdir())]
+    wanted = Gathering(field="text", deduplicate=True, held_out=0.05)
+    sound = gathered(files, wanted, None, tmp_path / "sound", silent)
+
+    class Killed(Exception):
+        pass
+
+    def killed(self: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gather._Plain, "write", killed)
+        with pytest.raises(Killed):
+            gathered(files, wanted, None, tmp_path / "out", silent)
+    (tmp_path / "out" / "hashes" / name).write_bytes(b"damaged")
+    assert gathered(files, wanted, None, tmp_path / "out", silent) == sound
+    for split in sound.texts.values():
+        for each in split:
+            made = (tmp_path / "out" / each).read_bytes()
+            assert made == (tmp_path / "sound" / each).read_bytes()
+
+
 PROGRAM = """
 import os, signal, sys
 from pathlib import Path

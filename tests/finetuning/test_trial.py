@@ -293,6 +293,17 @@ def test_killed_at_any_step_it_resumes_to_the_same_bytes(tmp_path, monkeypatch, 
     assert run(None) == alone  # it has ended: nothing is trained
 
 
+@pytest.mark.parametrize("damage", [b"", b"[]", b"{}", b'[{"loss": "a"}]', b"\xff"], ids=ascii)
+def test_a_damaged_trial_is_named(tmp_path, tuned, damage):
+    encoder = tiny_encoder()
+    problem = read_problem("sst2", sst2_folder(tmp_path), encoder)
+    settings = (1e-3, 16, 1, 1)
+    _, folder = tuned(problem, encoder, *settings)
+    (folder / trial.ENDED).write_bytes(damage)
+    with pytest.raises(InfolmError, match=r"is damaged: move .* away"):
+        fine_tune(problem, encoder, Settings(*settings), lambda step, loss: None, folder)
+
+
 def test_the_earlier_of_equal_epochs_is_best(tmp_path, tuned):
     encoder = tiny_encoder()
     problem = read_problem("sst2", sst2_folder(tmp_path), encoder)

@@ -20,21 +20,25 @@ continues from there, and ends with the same bytes.
 import hashlib
 import json
 import shutil
+import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
 
 from infolm.data import documents, store
 from infolm.data.documents import Unit
+from infolm.data.store import DamagedError
 from infolm.errors import InfolmError
 from infolm.files import matching
 
+T = TypeVar("T")
 VERSION = 1
 """Version; raised when the same files would give another text."""
 SPLITS = ("train", "valid", "test")
@@ -138,6 +142,21 @@ def gathered(
 
     prepare: gives the lines to write of a document; None: it is written unchanged.
     """
+    try:
+        return _gathered(files, wanted, prepare, folder, report)
+    except DamagedError as error:
+        print(f"{error}: the documents are gathered again", file=sys.stderr)
+        shutil.rmtree(folder)
+        return _gathered(files, wanted, prepare, folder, report)
+
+
+def _gathered(
+    files: Sequence[File],
+    wanted: Gathering,
+    prepare: Callable[[str], Iterable[str]] | None,
+    folder: Path,
+    report: Report,
+) -> Gathered:
     if (found := finished(folder)) is not None:
         return found
     folder.mkdir(parents=True, exist_ok=True)
@@ -165,16 +184,49 @@ def _record(folder: Path) -> Path:
 
 
 def finished(folder: Path) -> Gathered | None:
-    """The result in `folder`, if it is complete."""
+    """The result in `folder`, if it is complete and undamaged."""
     if not _record(folder).exists() or any((folder / made).exists() for made in _SCRATCH):
         return None
-    return Gathered(**json.loads(_record(folder).read_bytes()))
+    try:
+        return _committed(Gathered, _record(folder))
+    except DamagedError:
+        return None
 
 
 def _end(folder: Path) -> Gathered:
     for made in _SCRATCH:
         shutil.rmtree(folder / made, ignore_errors=True)
-    return Gathered(**json.loads(_record(folder).read_bytes()))
+    return _committed(Gathered, _record(folder))
+
+
+@dataclass(frozen=True)
+class _Hashed:
+    """A file of hashes was written. next: the first document that is not in it."""
+
+    next: Place | None
+
+
+@dataclass(frozen=True)
+class _Stretched:
+    """Likewise a block of documents; totals: of all blocks so far."""
+
+    totals: Gathered
+    next: Place | None
+
+
+def _committed(kind: type[T], record: Path) -> T:
+    try:
+        return TypeAdapter(kind).validate_json(record.read_bytes())
+    except ValidationError as error:
+        raise DamagedError(f"{record} is damaged") from error
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    try:
+        found: NDArray[Any] = np.load(path, mmap_mode="r")
+        return found
+    except (ValueError, EOFError) as error:
+        raise DamagedError(f"{path} is damaged") from error
 
 
 def _commit(path: Path, fields: dict[str, Any]) -> None:
@@ -223,7 +275,7 @@ def _copies(reading: _Reading, folder: Path) -> NDArray[np.bool_]:
                 _mark(hashes, marks)
                 marks.flush()
                 del marks
-    return np.load(found, mmap_mode="r")
+    return _mapped(found)
 
 
 def _hashes(reading: _Reading, folder: Path) -> list[NDArray[Any]]:
@@ -234,11 +286,11 @@ def _hashes(reading: _Reading, folder: Path) -> list[NDArray[Any]]:
         record = folder / f"{number:05d}.json"
         if not record.exists():
             break
-        fields = json.loads(record.read_bytes())
-        made.append(np.load(folder / f"{number:05d}.npy", mmap_mode="r"))
-        if fields["next"] is None:
+        following = _committed(_Hashed, record).next
+        made.append(_mapped(folder / f"{number:05d}.npy"))
+        if following is None:
             return made
-        start = Place(**fields["next"])
+        start = following
     held: list[tuple[int, int, int]] = []
 
     def write(following: Place | None) -> None:
@@ -246,7 +298,7 @@ def _hashes(reading: _Reading, folder: Path) -> list[NDArray[Any]]:
         with store.atomic(folder / f"{name}.npy") as file:
             np.save(file, np.array(held, _HASH))
         _commit(folder / f"{name}.json", {"next": following and asdict(following)})
-        made.append(np.load(folder / f"{name}.npy", mmap_mode="r"))
+        made.append(_mapped(folder / f"{name}.npy"))
         held.clear()
 
     for _, split, text, following in reading.documents("looking for duplicates", start):
@@ -310,22 +362,21 @@ class _Plain:
         self._records.mkdir(exist_ok=True)
 
     def write(self) -> Gathered:
-        totals, start = self._committed()
+        totals, start = self._so_far()
         found = self._reading.documents(self.stage, start) if start else iter(())
         while start is not None:
             totals, start = self._stretch(totals, found)
         return totals
 
-    def _committed(self) -> tuple[Gathered, Place | None]:
+    def _so_far(self) -> tuple[Gathered, Place | None]:
         """The committed blocks, and where to continue; None: nothing is left."""
         nothing = dict.fromkeys(SPLITS, 0)
         totals = Gathered({split: [] for split in SPLITS}, nothing, len(self._reading.files))
         start: Place | None = Place()
         self._number = 0
         for record in matching(self._records, "*.json"):
-            fields = json.loads(record.read_bytes())
-            totals = Gathered(**fields["totals"])
-            start = Place(**fields["next"]) if fields["next"] else None
+            block = _committed(_Stretched, record)
+            totals, start = block.totals, block.next
             self._number += 1
         return totals, start
 
@@ -408,7 +459,7 @@ class _Sorted(_Plain):
 
     def _merged(self, split: str, runs: list[str]) -> list[str]:
         paths = [self._records / f"{name}.text" for name in runs]
-        keys = (np.load(path.with_suffix(".keys.npy"), mmap_mode="r") for path in paths)
+        keys = (_mapped(path.with_suffix(".keys.npy")) for path in paths)
         size = sum(int(ends[-1]) + OVERHEAD * len(ends) for _, ends in keys)
         shares = -(-size // STRETCH)
         made = [f"{split}-{share:05d}.txt" for share in range(shares)]
@@ -424,7 +475,7 @@ class _Sorted(_Plain):
 
     def _between(self, path: Path, low: int, high: int) -> Iterator[tuple[int, bytes]]:
         """The documents of a sorted stretch whose keys are in [low, high)."""
-        keys, ends = np.load(path.with_suffix(".keys.npy"), mmap_mode="r")
+        keys, ends = _mapped(path.with_suffix(".keys.npy"))
         first = int(np.searchsorted(keys, np.uint64(low)))
         last = len(keys) if high == 2**64 else int(np.searchsorted(keys, np.uint64(high)))
         start = int(ends[first - 1]) if first else 0

@@ -13,16 +13,17 @@ import shutil
 from collections.abc import Callable, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy.typing as npt
 import torch
+from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor
 
 from infolm import files
 from infolm.averaging.tail import NoAverage
 from infolm.data.passes import Passes
-from infolm.errors import RunError
+from infolm.errors import InfolmError, RunError
 from infolm.finetuning.inputs import Inputs, Ints
 from infolm.finetuning.networks import Pretrained
 from infolm.finetuning.problems import Problem, Scores
@@ -69,6 +70,9 @@ class Epoch:
     choice: Scores
     dev: Scores
     answers: dict[str, int]
+
+
+_EPOCHS = TypeAdapter(Annotated[list[Epoch], Field(min_length=1)])
 
 
 @dataclass(frozen=True)
@@ -178,7 +182,12 @@ def fine_tune(
             found = [asdict(epoch) for epoch in _train(problem, encoder, settings, watch, folder)]
         checkpoint.atomically(ended, lambda path: path.write_text(json.dumps(found)))
     forget(folder, but={ENDED, RunFolder(folder).model.name})
-    epochs = [Epoch(**epoch) for epoch in json.loads(ended.read_text())]
+    try:
+        epochs = _EPOCHS.validate_json(ended.read_bytes())
+    except ValidationError:
+        raise InfolmError(
+            f"{ended} is damaged: move {folder} away, and this trial is trained again"
+        ) from None
     values = [score(epoch.choice, problem.metrics[0]) for epoch in epochs]
     return Trial(settings, epochs, values.index(max(values)))
 
