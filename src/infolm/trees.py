@@ -32,6 +32,15 @@ def fits(kind: Any, node: Any) -> bool:
     return True
 
 
+def encodable(text: str) -> bool:
+    """Whether it is text that a file can hold: JSON can write half a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 @cache
 def _adapter(kind: Any) -> Any:
     from pydantic import TypeAdapter

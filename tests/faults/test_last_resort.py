@@ -103,7 +103,14 @@ def test_a_recipe_nested_too_deeply(infolm, tmp_path):
     one_sentence(infolm("train", tmp_path / "deep.yaml"), "deep.yaml")
 
 
-@pytest.mark.parametrize("text", ["", "{", "1", "[1]", '["x"]', '{"a": 1}', DEEP, "\x00", "[{}]"])
+ONE = {"metric": "nll", "value": 1.5, "unit": "nats", "stderr": 0.1, "tokens": 9}
+WORDS = {"split": "valid", "method": "static", "convention": "all"}
+HALF_A_LETTER = json.dumps([{**ONE, **WORDS, "method": "\ud800"}])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "1", "[1]", '["x"]', '{"a": 1}', DEEP, "\x00", "[{}]", HALF_A_LETTER]
+)
 def test_damaged_measurements(infolm, run, text):
     (run / "measurements.json").write_text(text)
     done = infolm("report", run)

@@ -16,6 +16,8 @@ DAMAGES = {
     "a value of a word": b'{"kind": "step", "step": 3, "likelihood/nll": "low"}',
     "an event without a name": b'{"kind": "event", "step": 3}',
     "a number beyond 64 bits": b'{"kind": "step", "step": 3, "x": ' + b"9" * 400 + b"}",
+    "a step beyond 64 bits": b'{"kind": "step", "step": 1' + b"0" * 30 + b"}",
+    "half a character": b'{"kind": "event", "name": "\\ud800", "step": 3}',
     "too many digits to read": b'{"kind": "step", "step": ' + b"9" * 9000 + b"}",
     "nested": b"[" * 100_000,
     "zeros of a torn block": bytes(512),

@@ -96,6 +96,7 @@ def soak(base: Path, minutes: float) -> dict[str, Any]:
     return {
         "rounds": len(states),
         "seconds": round(time.monotonic() - began),
+        "megabytes": [states[round(i * (len(states) - 1) / 10)]["megabytes"] for i in range(11)],
         "first": first,
         "last": last,
         "grown": grown,

@@ -14,7 +14,7 @@ from infolm import files
 from infolm.errors import InfolmError, RunError
 from infolm.metrics import Described, describe
 from infolm.training import checkpoint
-from infolm.trees import fits
+from infolm.trees import encodable, fits
 
 CONVENTION = (
     "every token of the split but the first is predicted, <eos> included; the losses are summed "
@@ -174,7 +174,7 @@ def _checked(**entry: Any) -> Measurement:
     found = Measurement(**entry)
     words = (found.metric, found.unit, found.split, found.method, found.convention)
     numbers = (found.value, found.tokens, 0.0 if found.stderr is None else found.stderr)
-    if not fits(tuple[str, ...], words):
+    if not fits(tuple[str, ...], words) or not all(map(encodable, words)):
         raise TypeError("an entry has no words where they should be")
     if not fits(tuple[float, ...], numbers):
         raise TypeError(f"the entry {found.metric} has no numbers where they should be")

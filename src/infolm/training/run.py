@@ -30,9 +30,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from annotated_types import Interval
 from filelock import FileLock, Timeout
 
 from infolm import files
@@ -41,7 +40,7 @@ from infolm.metrics import EVENT, Described, describe
 from infolm.section import in_short
 from infolm.training import checkpoint
 from infolm.training.manifest import Manifest, altered, sha256
-from infolm.trees import fits
+from infolm.trees import encodable, fits
 
 try:
     import fcntl
@@ -403,8 +402,9 @@ def record_of(line: bytes) -> dict[str, Any] | None:
     return record if _is_record(record) else None
 
 
-Number = float | Annotated[int, Interval(ge=-(2**63), lt=2**63)]
-"""Most digits of an integer in a record; more than 64 bits hold are damage."""
+def _in_64_bits(number: Any) -> bool:
+    """Whether it is no larger integer than anybody counts to: more is damage."""
+    return not isinstance(number, int) or -(2**63) <= number < 2**63
 
 
 def _is_record(record: Any) -> bool:
@@ -416,7 +416,9 @@ def _is_record(record: Any) -> bool:
     return (
         "kind" in words
         and fits(dict[str, str], words)
-        and fits(dict[str, Number], numbers)
+        and all(map(encodable, [*record, *words.values()]))
+        and fits(dict[str, float], numbers)
+        and all(map(_in_64_bits, numbers.values()))
         and fits(int, numbers.get("step"))
         and (words["kind"] != "event" or "name" in words)
     )
