@@ -129,6 +129,9 @@ POINTS = {  # of what was once wrong: a test that fails without its mending
         "tests/exports/test_base.py::"
         "test_an_export_that_is_there_is_rid_of_what_a_dead_one_left_beside_it",
     ),
+    "Each model that is opened leaves some kilobytes of memory": (
+        "tests/nn/recurrence/test_paths.py::test_a_cell_that_is_gone_leaves_nothing",
+    ),
     "A power cut takes a fine-tuned model that is being replaced": (
         "tests/faults/test_injected.py::"
         "test_a_fine_tuned_model_is_replaced_when_the_new_one_is_on_the_disk",
@@ -266,11 +269,14 @@ def _soak(pieces: dict[str, Any]) -> str:
         [name, figures["first"][name], figures["last"][name], figures["budgets"][name]]
         for name in figures["budgets"]
     ]
-    return (
+    told = (
         f"{figures['rounds']:,} rounds of training, resuming, evaluating, generating, scoring, "
         f"reporting, exporting and serving in one process, {figures['seconds']:,} s.\n\n"
         + table("what | after the first rounds: | at the end: | may grow by:", rows)
     )
+    if "megabytes" in figures:
+        told += f"\n\nMegabytes after each tenth: {', '.join(map(str, figures['megabytes']))}."
+    return told
 
 
 def _plain(pieces: dict[str, Any]) -> str:

@@ -1,5 +1,7 @@
 """Every path over time gives the plain loop's numbers, whatever the cell and its shapes."""
 
+import gc
+import linecache
 import shutil
 from dataclasses import dataclass
 
@@ -238,3 +240,26 @@ def test_mixed_precision_rounds_the_products_of_the_native_path_alone(path):
     expected = case.numbers(path, packed=False)[0]
     case.sentences = rounded
     torch.testing.assert_close(case.numbers(path, packed=False)[0], expected)
+
+
+@pytest.mark.parametrize("path", FAST)
+def test_a_cell_that_is_gone_leaves_nothing(path):
+    """A server or a notebook opens models for weeks."""
+
+    def opened():
+        case = make(RecurrentConfig(cell="rewired"), 3, 4, [2, 2])
+        case.numbers(path, packed=False)
+        case.outputs_without_gradient("fused", packed=False)
+
+    def objects():
+        gc.collect()
+        return len(gc.get_objects()), len(linecache.cache)
+
+    for _ in range(3):
+        opened()
+    before = objects()
+    for _ in range(10):
+        opened()
+    after = objects()
+    assert after[1] == before[1]
+    assert after[0] - before[0] < 20

@@ -8,6 +8,7 @@ no recompilation.
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import pairwise
+from types import MethodType
 from typing import Any
 
 import torch
@@ -163,7 +164,11 @@ def _function(
         else:
             made[node] = _pointwise(graph, node, inputs)
     graph.output(tuple(made[node] for node in procedure.outputs))
-    return fx.GraphModule(nn.Module(), graph).forward
+    # As `fx.GraphModule` does it, which keeps every source for as long as the process lives.
+    code = graph.python_code("self")
+    names: dict[str, Any] = dict(code.globals)
+    exec(code.src, names)
+    return MethodType(names["forward"], nn.Module())
 
 
 def _pointwise(graph: fx.Graph, node: Node, inputs: list[fx.Node]) -> fx.Node:
