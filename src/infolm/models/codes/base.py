@@ -1,7 +1,7 @@
 """What every kind of latent code has: its section of a recipe, a distribution and a module."""
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -58,7 +58,7 @@ class CodeConfig(Section):
 CODES: Registry[CodeConfig] = Registry("infolm.models.codes")
 
 
-class Latent(nn.Module):
+class Latent(nn.Module, ABC):
     """The module of a code: `latent(h)` is q(z | x) of B sentences, of h (B, inputs), the encoder's
     output for them."""
 
