@@ -34,8 +34,9 @@ from torch import Tensor
 from infolm.data.sentences import Lines
 from infolm.errors import InfolmError
 from infolm.evaluation.likelihood import Progress, evaluating
-from infolm.models.codes.base import Prior, Proposal
+from infolm.models.codes.base import Prior
 from infolm.models.codes.gaussian import NORMAL, Posterior
+from infolm.models.codes.proposal import Proposal
 from infolm.models.latent import LatentModel
 from infolm.training.loop import tensors
 

@@ -38,8 +38,8 @@ from infolm.evaluation.reading import gain
 from infolm.evaluation.usage import usage
 from infolm.information.estimate import ceiling
 from infolm.metrics import Described, describe
-from infolm.models.codes.base import Proposal
 from infolm.models.codes.gaussian import NORMAL
+from infolm.models.codes.proposal import Proposal
 from infolm.models.latent import LatentModel
 from infolm.objectives import estimators
 

@@ -20,9 +20,9 @@ from infolm.evaluation.latent import (
     melbo_by_size,
     some,
 )
-from infolm.models.codes.base import Proposal
 from infolm.models.codes.categorical import Categories
 from infolm.models.codes.gaussian import Posterior
+from infolm.models.codes.proposal import Proposal
 from infolm.models.latent import LatentModel
 
 ACTIVE = 0.01

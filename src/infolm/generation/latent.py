@@ -24,8 +24,9 @@ from infolm.errors import InfolmError
 from infolm.evaluation.latent import encoded, placed, posteriors
 from infolm.evaluation.likelihood import Progress
 from infolm.generation.sampling import SamplingSettings, draw, own_uniforms
-from infolm.models.codes.base import Latent, Proposal
+from infolm.models.codes.base import Latent
 from infolm.models.codes.gaussian import Posterior
+from infolm.models.codes.proposal import Proposal
 from infolm.models.latent import LatentModel
 
 Tokens = npt.NDArray[np.int64]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from infolm.data.parts import share
 from infolm.data.sentences import SentenceBatch
-from infolm.models.codes.base import Proposal
+from infolm.models.codes.proposal import Proposal
 from infolm.objectives.base import OBJECTIVES, Estimate, Needs, Releases, Setup, Stateful
 from infolm.objectives.estimators import (
     REPARAMETRISED,
