@@ -1,5 +1,7 @@
 """The runs of a folder while they are trained: what is new is read, and what is damaged is not."""
 
+import errno
+import io
 import json
 import math
 import os
@@ -194,3 +196,20 @@ def test_a_line_is_read_once(folder, monkeypatch):
     lines(folder / "study/one/metrics.jsonl", b" lines\n")
     runs.rows()
     assert read == [b"one", b"two lines"]
+
+
+def test_metrics_on_a_bad_disk_are_read_when_they_can_be(folder, monkeypatch):
+    shutil.copytree(folder / "study" / "one", folder / "study" / "two")
+    (bad, runs) = (folder / "study" / "two" / "metrics.jsonl").stat().st_ino, Runs(folder)
+
+    class Damaged(io.FileIO):
+        def read(self, size=-1):
+            if os.fstat(self.fileno()).st_ino == bad:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return super().read(size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.os, "fdopen", lambda descriptor, mode: Damaged(descriptor, mode))
+        steps = {row["id"]: row["step"] for row in runs.rows()}
+    assert steps == {"study/one": 60, "study/two": 0}
+    assert {row["step"] for row in runs.rows()} == {60}

@@ -154,7 +154,10 @@ class Watched:
             if state.st_size == self._read:
                 return
             file.seek(self._read)
-            data = file.read(PIECE)
+            try:
+                data = file.read(PIECE)
+            except OSError:  # a bad disk keeps no other run from being shown
+                return
         self._read += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > LONGEST_LINE:
