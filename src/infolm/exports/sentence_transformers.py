@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from infolm.errors import InfolmError
+from infolm.errors import InfolmError, RunError
 from infolm.exports.base import EXPORTS, Export
 from infolm.exports.transformers import encoder_folder
 from infolm.families.base import Run
@@ -35,13 +35,19 @@ class SentenceTransformers(Export):
         plain = making.with_name("transformers")  # which is read, and written anew
         encoder_folder(run, plain, words=False)
         with quiet():
-            reader = Transformer(
-                str(plain),
-                max_seq_length=sizes.length,
-                model_kwargs={"local_files_only": True},
-                processor_kwargs={"local_files_only": True},
-                config_kwargs={"local_files_only": True},
-            )
+            try:
+                reader = Transformer(
+                    str(plain),
+                    max_seq_length=sizes.length,
+                    model_kwargs={"local_files_only": True},
+                    processor_kwargs={"local_files_only": True},
+                    config_kwargs={"local_files_only": True},
+                )
+            except ValueError as error:  # its word for files that it cannot open
+                raise RunError(
+                    f"what was written to {plain} cannot be read back: check the disk, and export "
+                    "again"
+                ) from error
             modules = [reader, Pooling(sizes.hidden, self.pooling)]
             SentenceTransformer(modules=modules, device="cpu").save(
                 str(making), create_model_card=False
